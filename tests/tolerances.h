@@ -44,8 +44,8 @@ inline constexpr double kProductF64 = 1e-14;
 inline constexpr double kGelu = 1e-6;
 inline constexpr double kExponentialUlps = 2.0;
 // Ring attention against attention over whole samples: each result and gradient by its largest.
-// Between ranks prepared keys are rounded to 16 bits, which whole attention does not do; scores near
-// 4 carry that error into the exponentials.
+// Between ranks prepared keys are rounded to 16 bits, which whole attention does not do; scores
+// near 4 carry that error into the exponentials.
 inline constexpr double kRingAttentionF64 = 1e-12;
 inline constexpr double kRingAttentionF32 = 2e-6;
 inline constexpr double kRingAttentionBf16 = 8 * 0x1p-8;

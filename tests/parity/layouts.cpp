@@ -310,8 +310,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.context_parallel_degree = layout.degrees.context;
   parallel.context_exchange_degree = layout.degrees.exchange;
   const bool over_context = layout.degrees.context > 1 && layout.degrees.data() == 1;
-  parallel.sharding =
-      layout.degrees.shard > 1 || over_context ? layout.sharding : Sharding::kNone;
+  parallel.sharding = layout.degrees.shard > 1 || over_context ? layout.sharding : Sharding::kNone;
   parallel.shard_optimizer_state =
       parallel.sharding == Sharding::kOptimizerState && layout.degrees.replica == 1;
   parallel.pipeline = layout.pipeline;

@@ -32,9 +32,10 @@ TEST_CASE("the schema names every key that is written, and no other") {
   const std::string list = rewritten(
       "model: {input: {channels: 1, height: 2, width: 2}, "
       "layers: [flatten, {type: linear, out: 3}, relu, {type: linear, out: 2}]}\n");
-  std::istringstream lines(kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
-                           "  context_exchange_degree: auto\n  recompute_modules: [mlp]\n  fp8_recipe: current\n" + kFp16Sgd +
-                           kByGroup + kMamba + kYarn + list);
+  std::istringstream lines(
+      kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
+      "  context_exchange_degree: auto\n  recompute_modules: [mlp]\n  fp8_recipe: current\n" +
+      kFp16Sgd + kByGroup + kMamba + kYarn + list);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));

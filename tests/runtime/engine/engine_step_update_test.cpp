@@ -37,8 +37,8 @@ parallel::ParallelModel states_of(const Plan& plan, comm::Communicator& world, D
   model.parameters =
       std::make_unique<parameters::FlatParameters>(layout::rank_layout(plan, world.rank()), dtype);
   model.parameters->initialise(3);
-  model.optimizer = std::make_unique<optim::Optimizer>(plan.job.training.optimizer,
-                                                       *model.parameters);
+  model.optimizer =
+      std::make_unique<optim::Optimizer>(plan.job.training.optimizer, *model.parameters);
   if (dtype == DType::kF16) model.loss_scale = optim::LossScale(plan.job.training.loss_scale);
   return model;
 }

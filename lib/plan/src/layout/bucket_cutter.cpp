@@ -49,7 +49,8 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
   for (size_t i = 0; i < layers.size(); ++i)
     if (!is_end(layers[i])) largest = std::max(largest, sizes[i]);
   if (!schedule::defers_weight_gradients(chunks_of(plan).kind)) {
-    const int64_t bytes = shard_bucket_bytes_of(plan.job, state_share(plan).shards, largest * element);
+    const int64_t bytes =
+        shard_bucket_bytes_of(plan.job, state_share(plan).shards, largest * element);
     limits.enough = div_up(bytes, element);
     if (!plan.job.parallel.shard_bucket_bytes && bytes > kShardBucketBytes) limits.most = largest;
   }

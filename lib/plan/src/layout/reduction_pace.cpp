@@ -23,8 +23,8 @@ double backward_s(const Plan& plan) {
                       job.cluster.matmul_efficiency;
   if (!(rate > 0) || model::is_list(job.model)) return 0;
   const auto samples = static_cast<double>(job.training.micro_batch.value());
-  return model::model_flops(job, samples) * 2 / 3 / static_cast<double>(plan.degrees.tensor * plan.degrees.context) /
-         rate;
+  return model::model_flops(job, samples) * 2 / 3 /
+         static_cast<double>(plan.degrees.tensor * plan.degrees.context) / rate;
 }
 
 double reduction_s(const Plan& plan, int64_t elements) {

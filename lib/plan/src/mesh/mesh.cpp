@@ -137,7 +137,8 @@ std::vector<int64_t> Mesh::group(int64_t rank, Axis axis, int64_t kv_copies) con
     for (int64_t p = pipeline.begin; p < pipeline.end; ++p) {
       if (!spans_data) {
         for (int64_t c = context.begin; c < context.end; ++c)
-          for (int64_t t = tensor.begin; t < tensor.end; ++t) add(p, c, t, self.replica, self.shard);
+          for (int64_t t = tensor.begin; t < tensor.end; ++t)
+            add(p, c, t, self.replica, self.shard);
         continue;
       }
       for (int64_t t = tensor.begin; t < tensor.end; ++t)

@@ -174,9 +174,10 @@ std::optional<std::string> exchange_problem(const JobSpec& job, int64_t tensor, 
   const auto uneven = [&](const char* key, int64_t heads) -> std::optional<std::string> {
     const int64_t here = std::max<int64_t>(1, heads / parts);
     if (here % exchange == 0) return std::nullopt;
-    return fmt::format("context_exchange_degree ({}) does not divide {} ({}) / tensor ranks ({}) = "
-                       "{}: ranks that exchange heads take an even part of them",
-                       exchange, key, heads, parts, here);
+    return fmt::format(
+        "context_exchange_degree ({}) does not divide {} ({}) / tensor ranks ({}) = "
+        "{}: ranks that exchange heads take an even part of them",
+        exchange, key, heads, parts, here);
   };
   if (auto problem = uneven("num_heads", model.num_heads)) return problem;
   return model.kv_lora_rank > 0 ? std::nullopt : uneven("num_kv_heads", model.num_kv_heads);

@@ -169,7 +169,8 @@ const EngineRule kRules[] = {
      "windows in decoders alone)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
-       return model::is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) || shares_sequences(plan));
+       return model::is_list(plan.job.model) &&
+              (parallel.sequence_parallel.value_or(false) || shares_sequences(plan));
      },
      "model.layers with sequence_parallel or context_parallel_degree (a list of layers reads "
      "images, which have no sequence)"},

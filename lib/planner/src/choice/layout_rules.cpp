@@ -45,8 +45,7 @@ std::optional<std::string> layout_problem(const JobSpec& job, const LayoutChoice
   if (auto problem = rules::tensor_problem(job, choice.tensor)) return problem;
   if (auto problem = rules::pipeline_problem(job, choice.tensor, choice.pipeline)) return problem;
   if (auto problem = rules::context_problem(job, choice.context)) return problem;
-  if (auto problem =
-          rules::exchange_problem(job, choice.tensor, choice.context, choice.exchange)) {
+  if (auto problem = rules::exchange_problem(job, choice.tensor, choice.context, choice.exchange)) {
     return problem;
   }
   const mesh::Degrees degrees{.pipeline = choice.pipeline,

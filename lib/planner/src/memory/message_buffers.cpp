@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cost/rank_order.h"
 #include "cost/in_engine.h"
+#include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "links/link_model.h"
 #include "smp/plan/schedule/schedule_shape.h"

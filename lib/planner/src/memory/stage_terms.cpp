@@ -214,7 +214,8 @@ double blocks_of_bucket(const JobSpec& job, const choice::LayoutChoice& choice, 
     return 1;
   const double bytes = elements * cost::state_bytes(job, choice).weight;
   const auto of_block = static_cast<int64_t>(bytes);
-  const int64_t bucket = shard_bucket_bytes_of(job, cost::state_ranks(job, choice).shards, of_block);
+  const int64_t bucket =
+      shard_bucket_bytes_of(job, cost::state_ranks(job, choice).shards, of_block);
   const double enough = std::ceil(static_cast<double>(bucket) / bytes);
   const auto most = static_cast<double>(job.parallel.max_live_parameters);
   if (choice.sharding != Sharding::kParameters || most == 0) return enough;

@@ -55,12 +55,10 @@ cost::RunningLayer running_kind(model::LayerKind kind) {
 }
 
 // Of a field that is read whole, of which a rank takes its slices.
-int64_t taken_bytes(const ModelSpec& model, model::BatchField field,
-                    const model::LayerCall& call) {
+int64_t taken_bytes(const ModelSpec& model, model::BatchField field, const model::LayerCall& call) {
   if (model::slices_of(field, call).are_whole()) return 0;
   return model::read_field_of(model, field, call).bytes();
 }
-
 
 // Marks where a stage's chunks begin and end, and leaves as they are the layers of a stage beyond
 // the first `recompute_layers`.

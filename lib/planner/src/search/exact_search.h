@@ -42,8 +42,8 @@ class ExactSearch {
                           choice::PlacementStrategy, Sharding>;
   static Form form_of(const choice::LayoutChoice& choice);
   // Layouts for which collectives save alike.
-  using Traffic = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, Sharding, bool, bool,
-                             int32_t, int32_t, Recompute>;
+  using Traffic = std::tuple<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, Sharding, bool,
+                             bool, int32_t, int32_t, Recompute>;
   static Traffic traffic_of(const choice::LayoutChoice& choice);
   double expected(const Candidate& candidate) const;
   bool is_refused(const Candidate& candidate) const;

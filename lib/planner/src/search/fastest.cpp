@@ -454,7 +454,7 @@ class Search {
 bool is_of(const SearchSpace::Split& split, const choice::LayoutChoice& choice) {
   return choice.tensor == split.tensor && choice.pipeline == split.pipeline &&
          choice.context == split.context && choice.exchange == split.exchange &&
-         choice.expert == split.expert &&          choice.expert_tensor == split.expert_tensor;
+         choice.expert == split.expert && choice.expert_tensor == split.expert_tensor;
 }
 
 FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pareto, double reach) {

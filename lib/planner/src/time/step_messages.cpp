@@ -49,7 +49,8 @@ double bucket_elements(const JobSpec& job, const choice::LayoutChoice& choice, d
   }
   const double width = gradient_width(job, choice);
   const auto bytes = static_cast<int64_t>(elements * width);
-  return static_cast<double>(bucket_bytes_of(job, cost::state_ranks(job, choice).all(), bytes)) / width;
+  return static_cast<double>(bucket_bytes_of(job, cost::state_ranks(job, choice).all(), bytes)) /
+         width;
 }
 
 // Weights of one block that are tensors of their own.
@@ -70,8 +71,8 @@ double updated_weights_s(const JobSpec& job, const choice::LayoutChoice& choice,
   }
   const double blocks =
       static_cast<double>(model::block_count(job.model)) / static_cast<double>(choice.pipeline);
-  const double owners =
-      std::min(static_cast<double>(cost::state_ranks(job, choice).shards), blocks * tensors_of_block(job.model) + 1);
+  const double owners = std::min(static_cast<double>(cost::state_ranks(job, choice).shards),
+                                 blocks * tensors_of_block(job.model) + 1);
   return owners * broadcast_s(elements * width / owners, cost::shard_placement(choice, job),
                               job.cluster, links::exchange_of(job, mesh::Axis::kShard));
 }
@@ -135,8 +136,8 @@ StageMessages stage_messages(const JobSpec& job, const choice::LayoutChoice& cho
       if (choice.offload_parameters && job.cluster.device == DeviceKind::kCpu) {
         gather += links::over(2 * whole_bytes / shards, job.cluster.memory_bytes_per_s);
       } else if (choice.offload_parameters) {
-        gather = std::max(
-            gather, links::over(whole_bytes / shards, job.cluster.host_link_bytes_per_s));
+        gather =
+            std::max(gather, links::over(whole_bytes / shards, job.cluster.host_link_bytes_per_s));
       }
       messages.gather_forward_s = gather;
       messages.gather_backward_s = gather;
@@ -185,9 +186,8 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   if (states.all() > 1 && choice.sharding < Sharding::kGradients) {
     parts = reduction_s(job, choice, elements, calls);
   } else if (states.replicas > 1) {
-    parts.across =
-        all_reduce_s(elements * gradient / shards, cost::replica_placement(choice, job),
-                     job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
+    parts.across = all_reduce_s(elements * gradient / shards, cost::replica_placement(choice, job),
+                                job.cluster, links::exchange_of(job, mesh::Axis::kReplica));
   }
   transfers.in_shards_s = parts.in_shards;
   transfers.across_s = parts.across;

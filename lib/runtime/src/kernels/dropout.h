@@ -26,16 +26,17 @@ struct Dropout {
   PhiloxKey key{};
   uint32_t threshold = 0;
   int64_t first_sample = 0;
-  int64_t sample_rows = 1;  // rows of each sample that are here
-  int64_t first_row = 0;    // of these in the sample
+  int64_t sample_rows = 1;         // rows of each sample that are here
+  int64_t first_row = 0;           // of these in the sample
   model::TokenSlices slices = {};  // which of its tokens they are
-  int64_t first_col = 0;    // of the tensors in the whole row
-  int64_t rows_before = 0;  // of the call, before those of the tensors
+  int64_t first_col = 0;           // of the tensors in the whole row
+  int64_t rows_before = 0;         // of the call, before those of the tensors
 
   SMP_HOST_DEVICE bool is_on() const { return threshold > 0; }
   SMP_HOST_DEVICE DropoutRow row(int64_t r) const {
     const int64_t at = rows_before + r;
-    return {key, threshold, static_cast<uint32_t>(first_row + token_position(slices, at % sample_rows)), 0,
+    return {key, threshold,
+            static_cast<uint32_t>(first_row + token_position(slices, at % sample_rows)), 0,
             static_cast<uint32_t>(first_sample + at / sample_rows)};
   }
   // Of the rows from `first` on.

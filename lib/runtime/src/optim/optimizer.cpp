@@ -162,8 +162,8 @@ void Optimizer::Impl::update(const BucketPart& part, const double* only_if_finit
   }
 }
 
-Optimizer::Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& parameters, ledger::MemoryLedger* host,
-                     double correction_rate)
+Optimizer::Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& parameters,
+                     ledger::MemoryLedger* host, double correction_rate)
     : impl_(std::make_unique<Impl>()) {
   const layout::RankLayout& layout = parameters.layout();
   impl_->parameters = &parameters;

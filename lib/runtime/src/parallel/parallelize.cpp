@@ -56,7 +56,8 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
       pool(parallel.offload_parameters), model.gpu.get());
   model.parameters->initialise(plan.job.training.seed);
 
-  // Layers compute on views of those buffers and call the collectives of their tensor and context groups.
+  // Layers compute on views of those buffers and call the collectives of their tensor and context
+  // groups.
   const kernels::TensorParallel tensor{
       model.groups->find(mesh::Axis::kTensor), plan.degrees.tensor, coord.tensor,
       plan.job.parallel.sequence_parallel.value_or(false), plan.job.parallel.tensor_parallel};
@@ -72,8 +73,8 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
   // The optimizer after the weights: master weights are copies of them. Its state covers only this
   // rank's part of each bucket.
   model.optimizer = std::make_unique<optim::Optimizer>(
-      plan.job.training.optimizer, *model.parameters,
-      pool(parallel.offload_optimizer), plan.job.model.router_correction_rate);
+      plan.job.training.optimizer, *model.parameters, pool(parallel.offload_optimizer),
+      plan.job.model.router_correction_rate);
 
   const TrainingSpec& training = plan.job.training;
   if (training.precision == Precision::kFp16)

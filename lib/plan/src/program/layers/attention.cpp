@@ -102,8 +102,8 @@ AttentionBranch::AttentionBranch(ProgramBuilder& builder, std::string name, bool
 AttentionAttributes AttentionBranch::attributes(const AttentionSides& sides) const {
   const ModelSpec& model = builder_.model();
   AttentionAttributes attention = attention_of(builder_, region_, causal_, rotary_dim_of(model));
-  attention.kv_heads =
-      std::max<int64_t>(1, model.num_kv_heads / region_.degree()) / builder_.call().context.exchange;
+  attention.kv_heads = std::max<int64_t>(1, model.num_kv_heads / region_.degree()) /
+                       builder_.call().context.exchange;
   attention.head_dim = model.head_dim;
   attention.relative_buckets = sides.table == kNoValue ? 0 : model::kRelativeBuckets;
   attention.has_head_norms = q_norm_.weight != kNoValue;
@@ -196,8 +196,9 @@ std::pair<ValueId, ValueId> AttentionBranch::backward_heads(ValueId attended_gra
     sinks = builder_.made("d sinks, wide", builder_.value(sinks_).shape, builder_.wide_dtype());
   }
   std::vector<ValueId> operands = inputs(heads, kv_, sides);
-  operands.insert(operands.end(),
-                  {given_, exchange.result_to_heads(attended_gradient, kContextBackward), log_sums_});
+  operands.insert(
+      operands.end(),
+      {given_, exchange.result_to_heads(attended_gradient, kContextBackward), log_sums_});
   builder_.add(OperationKind::kAttentionBackward, operands,
                {packed_gradient, kv_gradient, table, head_norms, sinks}, attention);
   if (sinks != kNoValue) {

@@ -60,7 +60,12 @@ class Embedding {
   }
   RowsAttributes positions(int64_t first) const {
     const model::LayerCall& call = builder_.call();
-    return {0, first, call.sequence_length, call.slices(), call.attended()};
+    return {0,
+            first,
+            call.sequence_length,
+            call.slices(),
+            call.attended(),
+            call.sequence_length * call.context.exchange};
   }
   // Of what goes to the next layer. The decoder's tokens are rows of a sample behind the encoder's.
   DropoutAttributes dropout(int64_t sequence) const {

@@ -31,8 +31,8 @@ RouterAttributes router_of(const ModelSpec& model, const model::LayerCall& call)
           .groups_per_token = model.expert_groups_per_token,
           .capacity = capacity_of(model, call.tokens()),
           .balance_loss = model.router_balance_loss,
-          .balance_tokens = (by_sequence ? call.sequence_length : call.tokens()) *
-                            call.context.degree(),
+          .balance_tokens =
+              (by_sequence ? call.sequence_length : call.tokens()) * call.context.degree(),
           .context = call.context,
           .balances_step = model.router_balance_over == BalanceOver::kBatch,
           .z_loss = model.router_z_loss};

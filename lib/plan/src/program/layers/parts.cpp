@@ -1,7 +1,6 @@
 #include "program/layers/parts.h"
 
 #include "program/layers/head_exchange.h"
-
 #include "smp/plan/model/hybrid.h"
 
 namespace smp::program {

@@ -37,8 +37,7 @@ int64_t ring_forward_bytes(const AttentionAttributes& a, DType dtype) {
   const int64_t tokens = a.batch * a.sequence;
   const int64_t blocks = 2 * tokens * a.kv_heads * (a.head_dim + a.value_width());
   const int64_t sums = is_narrow(dtype) ? tokens * a.heads * a.value_width() : 0;
-  return bytes_of(dtype) * blocks +
-         wide_bytes(dtype) * (sums + ring_attention_forward_scratch(a));
+  return bytes_of(dtype) * blocks + wide_bytes(dtype) * (sums + ring_attention_forward_scratch(a));
 }
 int64_t ring_backward_bytes(const AttentionAttributes& a, DType dtype) {
   const int64_t tokens = a.batch * a.sequence;

@@ -47,8 +47,7 @@ void run_attention(Frame& frame) {
   if (shape.context_degree > 1) {
     return ring_forward(frame.context(), shape, inputs_of(frame), attended, log_sums);
   }
-  kernels::functions_of(attended).attention_forward(shape, inputs_of(frame), attended,
-                                                    log_sums);
+  kernels::functions_of(attended).attention_forward(shape, inputs_of(frame), attended, log_sums);
 }
 
 // Overwrites queries, keys and values with their gradients.

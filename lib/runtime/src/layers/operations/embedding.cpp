@@ -23,8 +23,6 @@ void for_each_run(const program::RowsAttributes& rows, int64_t count,
                                     ? call.document_starts_on_host->const_data_ptr<int64_t>()
                                     : nullptr;
   const int64_t slice = rows.slices.are_whole() ? rows.sequence : rows.slices.length;
-  const int64_t attended =
-      rows.attended.are_whole() ? rows.sequence : 2 * rows.attended.length;  // of a sample
   for (int64_t n = 0, run = 0; n < count; n += run) {
     const int64_t token = rows.first_id + n, sample = token / rows.sequence;
     const int64_t place = token % rows.sequence, position = rows.slices.position(place);
@@ -32,7 +30,7 @@ void for_each_run(const program::RowsAttributes& rows, int64_t count,
     int64_t start = 0;
     if (starts != nullptr) {
       const int64_t* const from =
-          starts + sample * attended + attended_row(rows.attended, position);
+          starts + sample * rows.attended_tokens + attended_row(rows.attended, position);
       start = *from;
       run = std::upper_bound(from, from + run, start) - from;
     }

@@ -15,9 +15,8 @@ void copy_columns(const ExchangeAttributes& exchange, const at::Tensor& rows,
   for (const int64_t columns : exchange.columns) {
     if (columns == 0) continue;
     const int64_t part = columns / exchange.degree;
-    const at::Tensor side = rows.narrow(1, first, columns)
-                                .view({rows.size(0), exchange.degree, part})
-                                .transpose(0, 1);
+    const at::Tensor side =
+        rows.narrow(1, first, columns).view({rows.size(0), exchange.degree, part}).transpose(0, 1);
     const at::Tensor parts = by_rank.narrow(2, first_part, part);
     if (from_rows) {
       parts.copy_(side);
@@ -48,8 +47,7 @@ void run_exchange(Frame& frame) {
   const at::Tensor& rows = exchange.to_heads ? x : y;  // of this rank's tokens
   const at::Tensor& heads = exchange.to_heads ? y : x;
   const int64_t part = rows.size(1) / exchange.degree;
-  const at::Tensor sent =
-      ledger::empty_tensor({exchange.degree, rows.size(0), part}, x.options());
+  const at::Tensor sent = ledger::empty_tensor({exchange.degree, rows.size(0), part}, x.options());
   const at::Tensor come = ledger::empty_tensor(sent.sizes(), x.options());
   const at::Tensor by_rank = tokens_by_rank(exchange, heads);
   if (exchange.to_heads) {

@@ -57,8 +57,8 @@ class Blocks {
   Blocks(const Passing& passing, const AttentionShape& shape, const at::Tensor& like)
       : passing_(passing) {
     for (at::Tensor& buffer : buffers_) {
-      buffer = ledger::empty_tensor({shape.batch * shape.sequence, shape.kv_cols()},
-                                    like.options());
+      buffer =
+          ledger::empty_tensor({shape.batch * shape.sequence, shape.kv_cols()}, like.options());
     }
   }
 
@@ -119,8 +119,8 @@ void ring_backward(const kernels::ContextParallel& context, const AttentionShape
   comm::WorkPtr received;
   const auto attend = [&](int64_t hop, const at::Tensor& part) {
     kernels::cpu_ring_backward(shape, inputs, blocks.here(), passing.slices_after(hop, shape),
-                               hop == 0, output, output_gradient, log_sums, d_queries,
-                               part.zero_(), gradients);
+                               hop == 0, output, output_gradient, log_sums, d_queries, part.zero_(),
+                               gradients);
   };
   kernels::cpu_ring_keys(shape, inputs, blocks.here());
   blocks.start_hop();

@@ -29,11 +29,11 @@ struct DropoutAttributes {
   double share = 0;           // of elements that go; 0 = none
   int64_t layer = kOwnLayer;  // with `site` the key
   DropoutSite site = DropoutSite::kOutput;
-  int64_t sample_rows = 1;  // rows of each sample in the microbatch
-  int64_t first_row = 0;    // of these in the sample
+  int64_t sample_rows = 1;         // rows of each sample in the microbatch
+  int64_t first_row = 0;           // of these in the sample
   model::TokenSlices slices = {};  // of the sample's tokens, which these are
-  int64_t first_col = 0;      // of the tensor in the whole row
-  int64_t rows_before = 0;  // of the microbatch, before those of the tensor
+  int64_t first_col = 0;           // of the tensor in the whole row
+  int64_t rows_before = 0;         // of the microbatch, before those of the tensor
 
   bool is_on() const { return share > 0; }
 };
@@ -141,6 +141,7 @@ struct RowsAttributes {
   int64_t sequence = 1;     // tokens of a sample that the rank has
   // Which these are of the sample, and those for which the batch has the begins of documents.
   model::TokenSlices slices = {}, attended = {};
+  int64_t attended_tokens = 1;  // of a sample
 };
 
 struct LossAttributes {
@@ -169,12 +170,12 @@ struct RouterAttributes {
   bool normalizes = true;  // a token's weights, to a sum of 1
   double scale = 1;        // of the weights, behind that
   int64_t groups = 1, groups_per_token = 1;
-  int64_t capacity = 0;        // tokens that an expert takes; 0 = all
-  double balance_loss = 0;     // factor of the balancing loss
-  int64_t balance_tokens = 0;  // over which it takes its means: a microbatch or a sequence
+  int64_t capacity = 0;              // tokens that an expert takes; 0 = all
+  double balance_loss = 0;           // factor of the balancing loss
+  int64_t balance_tokens = 0;        // over which it takes its means: a microbatch or a sequence
   model::ContextPlace context = {};  // ranks that have a part of these each
-  bool balances_step = false;  // by the experts' tokens of the global batch
-  double z_loss = 0;           // factor of the mean square of the scores' logsumexp
+  bool balances_step = false;        // by the experts' tokens of the global batch
+  double z_loss = 0;                 // factor of the mean square of the scores' logsumexp
 
   // Of a microbatch of so many tokens here.
   constexpr int64_t segments(int64_t tokens) const {

@@ -28,10 +28,11 @@ namespace smp::optim {
 class Optimizer {
  public:
   // Allocates the state (category optimizer), layout().optimizer_elements of each kind. The weights
-  // must be initialised: master weights start as copies of them. With `host` the state is in host memory and is updated there.
-  // `correction_rate` moves what follows the experts' load (ParameterSpec::follows_load).
-  Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& parameters, ledger::MemoryLedger* host = nullptr,
-            double correction_rate = 0);
+  // must be initialised: master weights start as copies of them. With `host` the state is in host
+  // memory and is updated there. `correction_rate` moves what follows the experts' load
+  // (ParameterSpec::follows_load).
+  Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& parameters,
+            ledger::MemoryLedger* host = nullptr, double correction_rate = 0);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
