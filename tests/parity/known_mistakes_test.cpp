@@ -149,7 +149,8 @@ TEST_CASE("Megatron-LM #7452: a tied embedding of two stages has the gradient of
 
 // Sinks of the heads of further tensor ranks were left out of the norm (finding 8), and copies of a
 // parameter may count more than once.
-TEST_CASE("Megatron-LM #7452: in the norm each element counts once: sinks, norms, biases, routers") {
+TEST_CASE(
+    "Megatron-LM #7452: in the norm each element counts once: sinks, norms, biases, routers") {
   const std::vector<LayoutCase> layouts{
       {"t2", {.tensor = 2}},
       split({"t2", {.tensor = 2}}),
@@ -182,18 +183,17 @@ TEST_CASE("Megatron-LM #3672, Automodel #1408: a router's losses weigh the same 
   ModelSpec model = mixtral_model();
   model.router_balance_loss = 0.3;
   model.router_z_loss = 0.05;
-  const std::vector<LayoutCase> layouts{
-      in_microbatches({"one rank", {}}, 1),
-      in_microbatches({"one rank", {}}, 6),
-      {"t2", {.tensor = 2}},
-      split({"t2", {.tensor = 2}}),
-      {"ring of 4", {.context = 4}},
-      {"exchange of 2", {.context = 2, .exchange = 2}},
-      {"p2d2", {.pipeline = 2, .replica = 2}},
-      {"t2c2d2 ZeRO-3",
-       {.tensor = 2, .shard = 2, .context = 2},
-       kOneForwardOneBackward,
-       Sharding::kParameters}};
+  const std::vector<LayoutCase> layouts{in_microbatches({"one rank", {}}, 1),
+                                        in_microbatches({"one rank", {}}, 6),
+                                        {"t2", {.tensor = 2}},
+                                        split({"t2", {.tensor = 2}}),
+                                        {"ring of 4", {.context = 4}},
+                                        {"exchange of 2", {.context = 2, .exchange = 2}},
+                                        {"p2d2", {.pipeline = 2, .replica = 2}},
+                                        {"t2c2d2 ZeRO-3",
+                                         {.tensor = 2, .shard = 2, .context = 2},
+                                         kOneForwardOneBackward,
+                                         Sharding::kParameters}};
   check_layouts(model, layouts);
 }
 

@@ -231,6 +231,8 @@ inline const std::string kYarn =
     "  rope_beta_fast: 32\n  rope_beta_slow: 1\n  rope_truncate: true\n  rope_attention_factor: "
     "0\n  rope_mscale: 0\n"
     "  rope_mscale_all_dim: 0\n";
+inline const std::string kLongRope =
+    "  rope_short_factors: [1.05, 1.2]\n  rope_long_factors: [2, 3.5]\n";
 inline const std::string kMamba =
     "  layer_pattern: \"M-*E\"\n  mamba_heads: 8\n  mamba_head_dim: 16\n  mamba_state_dim: 32\n"
     "  mamba_groups: 2\n  mamba_conv_kernel: 3\n  mamba_chunk_size: 64\n";

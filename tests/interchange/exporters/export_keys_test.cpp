@@ -272,6 +272,8 @@ const std::map<std::string_view, std::string_view> kNobodys = {
     {"model.hf_config", "has become the sizes"},
     {"model.family", "has become the attributes"},
     {"model.layers", "lists are refused as a whole"},
+    {"model.rope_short_factors", "of longrope, which no target takes"},
+    {"model.rope_long_factors", "of longrope, which no target takes"},
     {"model.loss", "of lists"},
     {"model.input.", "of lists"},
     {"cluster.", "what the planner prices with; the number of ranks is in every file"},

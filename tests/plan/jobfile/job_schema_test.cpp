@@ -35,7 +35,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
   std::istringstream lines(
       kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
       "  context_exchange_degree: auto\n  recompute_modules: [mlp]\n  fp8_recipe: current\n" +
-      kFp16Sgd + kByGroup + kMamba + kYarn + list);
+      kFp16Sgd + kByGroup + kMamba + kYarn + kLongRope + list);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));

@@ -217,7 +217,10 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
         "never the whole model)");
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kDynamic; }) ==
-        "model.rope_scaling: dynamic or longrope (the engine runs none, linear, llama3 and yarn)");
+        "model.rope_scaling: dynamic (the engine runs none, linear, llama3, yarn and longrope)");
+  CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kLongRope; }) ==
+        "model.rope_scaling: longrope without rope_short_factors and rope_long_factors, or with "
+        "more than 128 elements of a head that rotate");
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kLlama3; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.model.sliding_window = 3; }) == "nothing");
   CHECK(refused([](JobSpec& j) {
@@ -353,6 +356,25 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(refused([](JobSpec& j) { j.model.vocab_multiple_of = 128; }) ==
         "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)");
   CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          j.parallel.context_parallel_degree = 2;
+          j.model.expert_capacity_factor = 1;
+        }) ==
+        "model.expert_capacity_factor: above 0 with context_parallel_degree above 1 (a full expert "
+        "takes the tokens of whole sequences with the largest weights)");
+  CHECK(refused([](JobSpec& j) {
+          j.parallel.context_parallel_degree = 2;
+          j.model.stack = Stack::kEncoderDecoder;
+          j.model.position_embedding = PositionKind::kRelative;
+        }) ==
+        "model.stack: encoder_decoder with context_parallel_degree above 1 (the engine shares the "
+        "sequences of decoders: their causal attention has an order that slices balance)");
+  CHECK(refused([](JobSpec& j) {
+          j.parallel.context_parallel_degree = 2;
+          j.cluster.device = DeviceKind::kCuda;
+        }) ==
+        "parallel.context_exchange_degree: below context_parallel_degree with cluster.device: cuda "
+        "(on GPUs the engine exchanges heads, and passes no keys round a ring)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.parallel.tensor_parallel.mlp = false; }) == "nothing");
   CHECK(refused([](JobSpec& j) {

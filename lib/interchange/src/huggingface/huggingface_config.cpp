@@ -64,6 +64,12 @@ text::OrderedJson rope_of(const ModelSpec& model) {
     rope["high_freq_factor"] = model.rope_high_freq_factor;
     rope["original_max_position_embeddings"] = model.rope_original_positions;
   }
+  if (model.rope_scaling == RopeScaling::kLongRope) {
+    rope["original_max_position_embeddings"] = model.rope_original_positions;
+    rope["short_factor"] = model.rope_short_factors;
+    rope["long_factor"] = model.rope_long_factors;
+    rope["attention_factor"] = model::rope_attention_factor(model);
+  }
   if (model.rope_scaling == RopeScaling::kYarn) {
     rope["original_max_position_embeddings"] = model.rope_original_positions;
     rope["beta_fast"] = model.rope_beta_fast;
@@ -84,6 +90,9 @@ void add_rope(const ModelSpec& model, text::OrderedJson& config) {
   text::OrderedJson rope = rope_of(model);
   config["rope_theta"] = model.rope_theta;
   if (model.rope_scaling != RopeScaling::kNone) config["rope_scaling"] = rope;
+  if (model.rope_scaling == RopeScaling::kLongRope) {  // where transformers 4 reads it
+    config["original_max_position_embeddings"] = model.rope_original_positions;
+  }
   rope["rope_theta"] = model.rope_theta;
   if (model.kv_lora_rank == 0 && rotary_dim_of(model) != model.head_dim) {
     config["partial_rotary_factor"] = rope["partial_rotary_factor"] = rotary_factor(model);

@@ -184,7 +184,23 @@ class ConfigCheck {
         rope["original_max_position_embeddings"] = theirs_.at("max_position_embeddings");
       }
     }
+    if (rope.at("rope_type") == "longrope") fill_longrope(rope);
     return rope;
+  }
+
+  // transformers' own: the factor is how far positions reach, and the attention factor follows.
+  void fill_longrope(text::OrderedJson& rope) const {
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    if (has(kOriginal)) rope[kOriginal] = theirs_.at(kOriginal);
+    if (!rope.contains(kOriginal) || !has("max_position_embeddings")) return;
+    if (!rope.at(kOriginal).is_number() || !theirs_.at("max_position_embeddings").is_number())
+      return;
+    rope["factor"] =
+        theirs_.at("max_position_embeddings").get<double>() / rope.at(kOriginal).get<double>();
+    if (rope.contains("attention_factor")) return;
+    ModelSpec model = model_;
+    model.rope_attention_factor = 0;
+    rope["attention_factor"] = model::rope_attention_factor(model);
   }
 
   void check_rope(const text::OrderedJson& ours) const {

@@ -126,10 +126,39 @@ class RopeReader {
          kind == "linear" || kind == "llama3" || stretches);
     if (stretches) reach(from);
     if (kind == "yarn") yarn(from);
+    if (kind == "longrope") longrope(from);
     if (kind != "llama3") return;
     copy(from + ".low_freq_factor", "rope_low_freq_factor", true);
     copy(from + ".high_freq_factor", "rope_high_freq_factor", true);
     copy(from + ".original_max_position_embeddings", "rope_original_positions", true);
+  }
+
+  // The factor is how far the model's positions reach, whatever the file says of it.
+  void longrope(const std::string& from) {
+    const std::string in_group = from + ".original_max_position_embeddings";
+    const std::string original =
+        reader_.has(in_group) ? in_group : "original_max_position_embeddings";
+    copy(original, "rope_original_positions", true);
+    if (const auto positions = reader_.number(original)) {
+      const double reached = static_cast<double>(model_.positions());
+      model_.set_word(type_.keys.positions, "rope_scaling_factor",
+                      fmt::format("{}", std::max(1.0, reached / *positions)));
+    }
+    copy(from + ".attention_factor", "rope_attention_factor", false);
+    for (const auto& [key, path] : {std::pair{".short_factor", "rope_short_factors"},
+                                    std::pair{".long_factor", "rope_long_factors"}}) {
+      const text::YamlNode* const factors = reader_.node(from + key);
+      if (factors == nullptr) {
+        reader_.error(kind_key(from),
+                      fmt::format("the key {}{} is missing for longrope", from, key));
+        continue;
+      }
+      std::string list;
+      for (const text::YamlNode& factor : factors->items) {
+        list += fmt::format("{}{}", list.empty() ? "" : ", ", factor.text);
+      }
+      model_.set_word(from + key, path, fmt::format("[{}]", list));
+    }
   }
 
   // Without original positions the file's own are taken for them.

@@ -5,8 +5,7 @@
 namespace smp::importers {
 
 namespace {
-constexpr const char* kRopeNumber =
-    "parameter of dynamic or longrope, which smp plans but does not run";
+constexpr const char* kRopeNumber = "parameter of dynamic, which smp plans but does not run";
 }  // namespace
 
 const std::vector<ForeignKey>& huggingface_keys() {
@@ -37,6 +36,9 @@ const std::vector<ForeignKey>& huggingface_keys() {
        "", 1, 1 << 20},
       {"d_ff", Form::kWhole, Use::kRead, "model.ffn_hidden_size", "t5", "", "", 1, 1 << 20},
       {"vocab_size", Form::kWhole, Use::kRead, "model.vocab_size", "", "", "", 2, 1 << 28},
+      {"original_max_position_embeddings", Form::kNumber, Use::kRead,
+       "model.rope_original_positions, model.rope_scaling_factor",
+       "longrope: the same; the factor is max_position_embeddings / value", "", "", 1},
       {"max_position_embeddings", Form::kWhole, Use::kRead, "model.max_positions", "", "", "", 1,
        1 << 28},
       {"n_positions", Form::kWhole, Use::kRead, "model.max_positions", "gpt2, t5", "", "", 1,
@@ -90,20 +92,23 @@ const std::vector<ForeignKey>& huggingface_keys() {
        "llama3"},
       {"rope_parameters.original_max_position_embeddings", Form::kNumber, Use::kRead,
        "model.rope_original_positions, model.max_positions",
-       "llama3 and yarn: the same; yarn and dynamic: model.max_positions is the value x factor, if "
+       "llama3, yarn and longrope: the same; yarn and dynamic: model.max_positions is the value x "
+       "factor, if "
        "that is larger",
        "", "", 1},
       {"rope_parameters.partial_rotary_factor", Form::kNumber, Use::kRead, "model.rotary_dim",
        "transformers 5: value x head_dim, rounded down", "", "", 0, 1},
       {"rope_parameters.attention_factor", Form::kNumber, Use::kRead, "model.rope_attention_factor",
-       "yarn"},
+       "yarn and longrope"},
       {"rope_parameters.beta_fast", Form::kNumber, Use::kRead, "model.rope_beta_fast", "yarn"},
       {"rope_parameters.beta_slow", Form::kNumber, Use::kRead, "model.rope_beta_slow", "yarn"},
       {"rope_parameters.mscale", Form::kNumber, Use::kRead, "model.rope_mscale", "yarn"},
       {"rope_parameters.mscale_all_dim", Form::kNumber, Use::kRead, "model.rope_mscale_all_dim",
        "yarn"},
-      {"rope_parameters.short_factor", Form::kList, Use::kIgnored, "", kRopeNumber},
-      {"rope_parameters.long_factor", Form::kList, Use::kIgnored, "", kRopeNumber},
+      {"rope_parameters.short_factor", Form::kList, Use::kRead, "model.rope_short_factors",
+       "longrope"},
+      {"rope_parameters.long_factor", Form::kList, Use::kRead, "model.rope_long_factors",
+       "longrope"},
       {"rope_parameters.truncate", Form::kBool, Use::kRead, "model.rope_truncate", "yarn"},
       {"rope_parameters.finetuned", Form::kBool, Use::kIgnored, "", kRopeNumber},
       {"rope_scaling.rope_type", Form::kText, Use::kRead, "model.rope_scaling",
@@ -122,18 +127,20 @@ const std::vector<ForeignKey>& huggingface_keys() {
        "llama3"},
       {"rope_scaling.original_max_position_embeddings", Form::kNumber, Use::kRead,
        "model.rope_original_positions, model.max_positions",
-       "llama3 and yarn: the same; yarn and dynamic: model.max_positions is the value x factor, if "
+       "llama3, yarn and longrope: the same; yarn and dynamic: model.max_positions is the value x "
+       "factor, if "
        "that is larger",
        "", "", 1},
       {"rope_scaling.attention_factor", Form::kNumber, Use::kRead, "model.rope_attention_factor",
-       "yarn"},
+       "yarn and longrope"},
       {"rope_scaling.beta_fast", Form::kNumber, Use::kRead, "model.rope_beta_fast", "yarn"},
       {"rope_scaling.beta_slow", Form::kNumber, Use::kRead, "model.rope_beta_slow", "yarn"},
       {"rope_scaling.mscale", Form::kNumber, Use::kRead, "model.rope_mscale", "yarn"},
       {"rope_scaling.mscale_all_dim", Form::kNumber, Use::kRead, "model.rope_mscale_all_dim",
        "yarn"},
-      {"rope_scaling.short_factor", Form::kList, Use::kIgnored, "", kRopeNumber},
-      {"rope_scaling.long_factor", Form::kList, Use::kIgnored, "", kRopeNumber},
+      {"rope_scaling.short_factor", Form::kList, Use::kRead, "model.rope_short_factors",
+       "longrope"},
+      {"rope_scaling.long_factor", Form::kList, Use::kRead, "model.rope_long_factors", "longrope"},
       {"rope_scaling.truncate", Form::kBool, Use::kRead, "model.rope_truncate", "yarn"},
       {"rope_scaling.finetuned", Form::kBool, Use::kIgnored, "", kRopeNumber},
       {"rotary_pct", Form::kNumber, Use::kRead, "model.rotary_dim",

@@ -10,9 +10,11 @@ bool is_stretched(const JobSpec& job) {
   return is_rotary(job) && job.model.rope_scaling != RopeScaling::kNone;
 }
 bool is_yarn(const JobSpec& job) { return job.model.rope_scaling == RopeScaling::kYarn; }
+bool is_longrope(const JobSpec& job) { return job.model.rope_scaling == RopeScaling::kLongRope; }
 bool has_original_positions(const JobSpec& job) {
-  return job.model.rope_scaling == RopeScaling::kLlama3 || is_yarn(job);
+  return job.model.rope_scaling == RopeScaling::kLlama3 || is_yarn(job) || is_longrope(job);
 }
+bool has_attention_factor(const JobSpec& job) { return is_yarn(job) || is_longrope(job); }
 bool is_llama3(const JobSpec& job) {
   return is_rotary(job) && job.model.rope_scaling == RopeScaling::kLlama3;
 }
@@ -28,7 +30,10 @@ const Condition kRotary = {is_rotary, "model.position_embedding", "position_embe
 const Condition kStretched = {is_stretched, "model.rope_scaling", "rope_scaling"};
 const Condition kYarnRope = {is_yarn, "model.rope_scaling", "rope_scaling: yarn"};
 const Condition kRopeWithOriginal = {has_original_positions, "model.rope_scaling",
-                                     "rope_scaling: llama3 or yarn"};
+                                     "rope_scaling: llama3, yarn or longrope"};
+const Condition kRopeWithFactor = {has_attention_factor, "model.rope_scaling",
+                                   "rope_scaling: yarn or longrope"};
+const Condition kLongRope = {is_longrope, "model.rope_scaling", "rope_scaling: longrope"};
 const Condition kLlama3Rope = {is_llama3, "model.rope_scaling", "rope_scaling: llama3"};
 const Condition kHasGelu = {has_gelu, "model.mlp", "mlp: gelu or geglu"};
 const Condition kHasGate = {has_gate, "model.mlp", "mlp: swiglu or geglu"};
@@ -303,9 +308,27 @@ void add_model_fields(std::vector<Field>& out) {
        "longest sequence before the scaling",
        {.min = 1,
         .max = kMostRows,
-        .computed = "llama3: 8192; yarn: max_positions / rope_scaling_factor",
+        .computed = "llama3: 8192; yarn and longrope: max_positions / rope_scaling_factor",
         .condition = kRopeWithOriginal,
         .also = {"original_max_position_embeddings"}}},
+      {kModel,
+       "rope_short_factors",
+       SMP_AT(model.rope_short_factors),
+       "longrope: what the frequency of each pair of elements is divided by, where sequences are "
+       "no "
+       "longer than rope_original_positions",
+       {.min_excluded = true,
+        .example = "[1.05, 1.05, 1.2]",
+        .condition = kLongRope,
+        .also = {"short_factor"}}},
+      {kModel,
+       "rope_long_factors",
+       SMP_AT(model.rope_long_factors),
+       "longrope: the same where sequences are longer",
+       {.min_excluded = true,
+        .example = "[1.08, 1.11, 1.14]",
+        .condition = kLongRope,
+        .also = {"long_factor"}}},
       {kModel,
        "rope_beta_fast",
        SMP_AT(model.rope_beta_fast),
@@ -325,9 +348,11 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "rope_attention_factor",
        SMP_AT(model.rope_attention_factor),
-       "yarn: factor of sines and cosines; 0 = m(rope_mscale) / m(rope_mscale_all_dim) if both are "
-       "given, else m(1), where m(x) = 0.1 x ln(rope_scaling_factor) + 1",
-       {.max = 1000, .condition = kYarnRope, .also = {"attention_factor"}}},
+       "yarn and longrope: factor of sines and cosines; 0 = it follows. yarn: m(rope_mscale) / "
+       "m(rope_mscale_all_dim) if both are given, else m(1), where m(x) = 0.1 x "
+       "ln(rope_scaling_factor) + 1; longrope: the root of 1 + ln(rope_scaling_factor) / "
+       "ln(rope_original_positions)",
+       {.max = 1000, .condition = kRopeWithFactor, .also = {"attention_factor"}}},
       {kModel,
        "rope_mscale",
        SMP_AT(model.rope_mscale),

@@ -18,21 +18,20 @@ namespace smp::jobfile {
 template <class T>
 using Member = T& (*)(JobSpec&);
 
-using Target =
-    std::variant<Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>,
-                 Member<bool>, Member<std::optional<bool>>, Member<std::string>,
-                 Member<std::vector<int64_t>>, Member<std::vector<std::string>>,
-                 Member<std::vector<LinkPoint>>, Member<std::vector<OperatorSpec>>,
-                 Member<std::vector<MixtureSource>>, Member<std::vector<EvaluationSet>>,
-                 Member<ModelFamily>, Member<Stack>, Member<MlpKind>, Member<GeluKind>,
-                 Member<NormKind>, Member<NormPlacement>, Member<PositionKind>, Member<RopeScaling>,
-                 Member<RouterKind>, Member<BalanceOver>, Member<QkNormOver>, Member<DeviceKind>,
-                 Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
-                 Member<QuantizedKind>, Member<Fp8Recipe>, Member<MasterKind>, Member<MomentKind>,
-                 Member<std::optional<TokenKind>>, Member<std::optional<DataFormat>>,
-                 Member<Packing>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
-                 Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
-                 Member<std::optional<CollectivesKind>>>;
+using Target = std::variant<
+    Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>, Member<bool>,
+    Member<std::optional<bool>>, Member<std::string>, Member<std::vector<int64_t>>,
+    Member<std::vector<double>>, Member<std::vector<std::string>>, Member<std::vector<LinkPoint>>,
+    Member<std::vector<OperatorSpec>>, Member<std::vector<MixtureSource>>,
+    Member<std::vector<EvaluationSet>>, Member<ModelFamily>, Member<Stack>, Member<MlpKind>,
+    Member<GeluKind>, Member<NormKind>, Member<NormPlacement>, Member<PositionKind>,
+    Member<RopeScaling>, Member<RouterKind>, Member<BalanceOver>, Member<QkNormOver>,
+    Member<DeviceKind>, Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
+    Member<QuantizedKind>, Member<Fp8Recipe>, Member<MasterKind>, Member<MomentKind>,
+    Member<std::optional<TokenKind>>, Member<std::optional<DataFormat>>, Member<Packing>,
+    Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
+    Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
+    Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 
@@ -89,6 +88,7 @@ enum class Shape {
   kText,
   kChoice,
   kWholeList,
+  kNumberList,
   kTextList,
   kPointList,
   kLayerList,

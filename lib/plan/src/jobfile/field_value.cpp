@@ -104,13 +104,16 @@ struct Assign {
   std::string operator()(uint64_t& member) const {
     return store(member, text::read_unsigned(node, std::numeric_limits<uint64_t>::max()));
   }
-  std::string operator()(double& member) const {
+  text::NumberRange number_range() const {
     text::NumberRange range;
     range.min = rule.min;
     if (std::isfinite(rule.max)) range.max = rule.max;
     range.min_excluded = rule.min_excluded;
     range.max_excluded = rule.max_excluded;
-    return store(member, text::read_number(node, scale_of(rule.unit), range));
+    return range;
+  }
+  std::string operator()(double& member) const {
+    return store(member, text::read_number(node, scale_of(rule.unit), number_range()));
   }
   std::string operator()(bool& member) const {
     return store(member, text::read_bool(node, or_auto));
@@ -146,6 +149,22 @@ struct Assign {
       values.push_back(*read.value);
     }
     if (values.empty()) return "must not be empty; write auto to leave it open";
+    member = std::move(values);
+    return "";
+  }
+
+  std::string operator()(std::vector<double>& member) const {
+    if (node.kind != text::YamlNode::Kind::kList || node.items.empty()) {
+      return fmt::format(
+          "must be a list of numbers such as {}, not {}", rule.example,
+          node.kind == text::YamlNode::Kind::kList ? "an empty one" : text::described(node));
+    }
+    std::vector<double> values;
+    for (const text::YamlNode& item : node.items) {
+      const text::Read<double> read = text::read_number(item, text::Scale::kNone, number_range());
+      if (!read.value) return fmt::format("item {} {}", values.size() + 1, read.problem);
+      values.push_back(*read.value);
+    }
     member = std::move(values);
     return "";
   }
@@ -228,6 +247,12 @@ struct Write {
     if (values.empty()) return "auto";
     return fmt::format("[{}]", fmt::join(values, ", "));
   }
+  std::optional<std::string> operator()(const std::vector<double>& values) const {
+    if (values.empty()) return std::nullopt;
+    std::vector<std::string> out;
+    for (const double value : values) out.push_back(text::number_text(value));
+    return fmt::format("[{}]", fmt::join(out, ", "));
+  }
   std::optional<std::string> operator()(const std::vector<std::string>& values) const {
     std::vector<std::string> out;
     for (const std::string& value : values) out.push_back(text::yaml_text(value));
@@ -296,6 +321,8 @@ template <>
 constexpr Shape kShape<std::string> = Shape::kText;
 template <>
 constexpr Shape kShape<std::vector<int64_t>> = Shape::kWholeList;
+template <>
+constexpr Shape kShape<std::vector<double>> = Shape::kNumberList;
 template <>
 constexpr Shape kShape<std::vector<std::string>> = Shape::kTextList;
 template <>

@@ -26,6 +26,7 @@ text::YamlNode scalar_node(std::string text, text::Place place) {
 
 bool takes_list(const Field& field) {
   return std::holds_alternative<Member<std::vector<int64_t>>>(field.target) ||
+         std::holds_alternative<Member<std::vector<double>>>(field.target) ||
          std::holds_alternative<Member<std::vector<std::string>>>(field.target) ||
          std::holds_alternative<Member<std::vector<LinkPoint>>>(field.target) ||
          std::holds_alternative<Member<std::vector<OperatorSpec>>>(field.target) ||

@@ -56,7 +56,9 @@ void JobBuilder::resolve_model() {
                           : given("training.sequence_length") ? spec_.training.sequence_length
                                                               : kOtherPositions;
   }
-  if (!given("model.rope_original_positions") && model.rope_scaling == RopeScaling::kYarn &&
+  const bool stretches =
+      model.rope_scaling == RopeScaling::kYarn || model.rope_scaling == RopeScaling::kLongRope;
+  if (!given("model.rope_original_positions") && stretches &&
       usable({"model.max_positions", "model.rope_scaling_factor"})) {
     model.rope_original_positions = std::max<int64_t>(
         1, std::llround(static_cast<double>(model.max_positions) / model.rope_scaling_factor));
@@ -154,6 +156,15 @@ void JobBuilder::check_rotary() {
     error({"model.rope_beta_slow", "model.rope_scaling"},
           fmt::format("rope_beta_slow ({}) is above rope_beta_fast ({})", model.rope_beta_slow,
                       model.rope_beta_fast));
+  }
+  for (const auto& [key, factors] : {std::pair{"rope_short_factors", &model.rope_short_factors},
+                                     std::pair{"rope_long_factors", &model.rope_long_factors}}) {
+    const std::string path = joined_path("model", key);
+    const int64_t pairs = rotary_dim_of(model) / 2;
+    if (factors->empty() || !usable({path, "model.rotary_dim", "model.head_dim"})) continue;
+    if (static_cast<int64_t>(factors->size()) == pairs) continue;
+    error({path}, fmt::format("{} has {} numbers, but {} elements of a head rotate in {} pairs",
+                              key, factors->size(), 2 * pairs, pairs));
   }
   if (model.rope_scaling == RopeScaling::kLlama3 &&
       usable({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&

@@ -168,6 +168,7 @@ std::string kind_text(const Field& field) {
     case Shape::kText: return field.rule.is_file_name ? "name" : "text";
     case Shape::kChoice: return fmt::format("{}", fmt::join(choices_of(field), ", "));
     case Shape::kWholeList: return "list of whole numbers";
+    case Shape::kNumberList: return "list of numbers";
     case Shape::kTextList: {
       const std::vector<std::string> choices = choices_of(field);
       return choices.empty() ? "list of texts"
@@ -185,7 +186,8 @@ std::string allowed_text(const Field& field) {
   switch (shape_of(field)) {
     case Shape::kWhole:
     case Shape::kNumber:
-    case Shape::kWholeList: return kind_text(field) + ", " + range_text(field);
+    case Shape::kWholeList:
+    case Shape::kNumberList: return kind_text(field) + ", " + range_text(field);
     case Shape::kUnsigned: return kind_text(field) + ", 64 bits";
     default: return kind_text(field);
   }

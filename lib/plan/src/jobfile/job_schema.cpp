@@ -85,8 +85,10 @@ std::vector<text::OrderedJson> forms(const Field& field) {
       return {text, {{"type", "number"}}, {{"type", "boolean"}}};
     }
     case Shape::kChoice: return {{{"enum", choices_of(field)}}};
-    case Shape::kWholeList: {
-      text::OrderedJson item = {{"type", "integer"}};
+    case Shape::kWholeList:
+    case Shape::kNumberList: {
+      const bool whole = shape_of(field) == Shape::kWholeList;
+      text::OrderedJson item = {{"type", whole ? "integer" : "number"}};
       add_range(rule, item);
       return {{{"type", "array"}, {"items", item}, {"minItems", 1}}};
     }

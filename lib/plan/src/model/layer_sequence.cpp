@@ -77,8 +77,13 @@ double latent_score_factor(const ModelSpec& model) {
 }  // namespace
 
 double rope_attention_factor(const ModelSpec& model) {
-  if (model.rope_scaling != RopeScaling::kYarn) return 1;
+  const bool is_long = model.rope_scaling == RopeScaling::kLongRope;
+  if (model.rope_scaling != RopeScaling::kYarn && !is_long) return 1;
   if (model.rope_attention_factor > 0) return model.rope_attention_factor;
+  if (is_long) {  // Ding et al. 2024, arXiv:2402.13753
+    const double factor = std::log(std::max(1.0, model.rope_scaling_factor));
+    return std::sqrt(1 + factor / std::log(static_cast<double>(model.rope_original_positions)));
+  }
   if (model.rope_mscale > 0 && model.rope_mscale_all_dim > 0) {
     return yarn_m(model, model.rope_mscale) / yarn_m(model, model.rope_mscale_all_dim);
   }

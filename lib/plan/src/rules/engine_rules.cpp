@@ -12,6 +12,7 @@
 #include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/router_loads.h"
+#include "smp/plan/program/attributes.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
@@ -157,11 +158,16 @@ const EngineRule kRules[] = {
      "model.stack: encoder_decoder on more tensor ranks than KV heads (the engine does not "
      "replicate KV heads of an encoder_decoder: write a tensor_parallel_degree of at most "
      "num_kv_heads)"},
+    {[](const Plan& plan) { return plan.job.model.rope_scaling == RopeScaling::kDynamic; },
+     "model.rope_scaling: dynamic (the engine runs none, linear, llama3, yarn and longrope)"},
     {[](const Plan& plan) {
-       const RopeScaling scaling = plan.job.model.rope_scaling;
-       return scaling == RopeScaling::kDynamic || scaling == RopeScaling::kLongRope;
+       const ModelSpec& model = plan.job.model;
+       return model.rope_scaling == RopeScaling::kLongRope &&
+              (model.rope_short_factors.empty() || model.rope_long_factors.empty() ||
+               rotary_dim_of(model) > 2 * program::kMostFactorPairs);
      },
-     "model.rope_scaling: dynamic or longrope (the engine runs none, linear, llama3 and yarn)"},
+     "model.rope_scaling: longrope without rope_short_factors and rope_long_factors, or with more "
+     "than 128 elements of a head that rotate"},
     {[](const Plan& plan) {
        return is_windowed(plan.job) && plan.job.model.stack != Stack::kDecoder;
      },

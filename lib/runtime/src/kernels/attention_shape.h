@@ -44,6 +44,9 @@ SMP_HOST_DEVICE double rotary_frequency(const program::RotaryAttributes& rotary,
       std::pow(rotary.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary.dim));
   if (rotary.scaling == RopeScaling::kNone) return plain;
   if (rotary.scaling == RopeScaling::kLinear) return plain / rotary.factor;
+  if (rotary.scaling == RopeScaling::kLongRope) {
+    return plain / static_cast<double>(rotary.pair_factors[pair]);
+  }
   if (rotary.scaling == RopeScaling::kYarn) return yarn_frequency(rotary, pair, plain);
   // How often the wave fits into the sequences of before.
   const double waves = rotary.original_positions * plain / 6.283185307179586476925286766559;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "program/layers/branches.h"
@@ -8,19 +9,25 @@
 namespace smp::program {
 namespace {
 
-RotaryAttributes rotary_of(const ModelSpec& model, int64_t dim) {
+RotaryAttributes rotary_of(const ModelSpec& model, int64_t dim, int64_t sequence) {
   if (model.position_embedding != PositionKind::kRotary) return {};
-  return {.dim = dim,
-          .theta = model.rope_theta,
-          .scaling = model.rope_scaling,
-          .factor = model.rope_scaling_factor,
-          .low_freq_factor = model.rope_low_freq_factor,
-          .high_freq_factor = model.rope_high_freq_factor,
-          .original_positions = static_cast<double>(model.rope_original_positions),
-          .beta_fast = model.rope_beta_fast,
-          .beta_slow = model.rope_beta_slow,
-          .truncates = model.rope_truncate,
-          .attention_factor = model::rope_attention_factor(model)};
+  RotaryAttributes rotary{.dim = dim,
+                          .theta = model.rope_theta,
+                          .scaling = model.rope_scaling,
+                          .factor = model.rope_scaling_factor,
+                          .low_freq_factor = model.rope_low_freq_factor,
+                          .high_freq_factor = model.rope_high_freq_factor,
+                          .original_positions = static_cast<double>(model.rope_original_positions),
+                          .beta_fast = model.rope_beta_fast,
+                          .beta_slow = model.rope_beta_slow,
+                          .truncates = model.rope_truncate,
+                          .attention_factor = model::rope_attention_factor(model)};
+  const std::vector<double>& factors =
+      sequence > model.rope_original_positions ? model.rope_long_factors : model.rope_short_factors;
+  const size_t pairs = std::min(factors.size(), std::size(rotary.pair_factors));
+  std::transform(factors.begin(), factors.begin() + static_cast<std::ptrdiff_t>(pairs),
+                 rotary.pair_factors, [](double factor) { return static_cast<float>(factor); });
+  return rotary;
 }
 
 }  // namespace
@@ -46,7 +53,7 @@ AttentionAttributes attention_of(const ProgramBuilder& builder, const Region& re
   attention.first_sink = context.exchange_rank * attention.heads;
   attention.first_head = region.rank() * heads + attention.first_sink;
   attention.scale = model::score_scale(model);
-  attention.rotary = rotary_of(model, rotary_dim);
+  attention.rotary = rotary_of(model, rotary_dim, attention.keys);
   attention.weight_dropout = {.share = model.attention_dropout,
                               .site = DropoutSite::kAttention,
                               .sample_rows = attention.sequence};

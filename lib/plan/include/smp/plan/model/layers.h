@@ -124,7 +124,7 @@ bool closes_stack(const ModelSpec& model, const LayerSpec& layer);
 // is tied (Raffel et al. 2020: T5), else 1.
 double head_scale(const ModelSpec& model);
 
-// What sines and cosines are multiplied with: 1 without yarn.
+// What sines and cosines are multiplied with: 1 without yarn and longrope.
 double rope_attention_factor(const ModelSpec& model);
 
 // The factor on scores before their softmax: 1 / sqrt(width of a key), in latent attention with

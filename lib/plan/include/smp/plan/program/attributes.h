@@ -54,6 +54,9 @@ struct ProductAttributes {
   double scale = 1;
 };
 
+// Pairs whose frequencies longrope divides: heads of up to 128 elements.
+inline constexpr int64_t kMostFactorPairs = 64;
+
 // The elements of a head that rotate with its position, and how fast (ModelSpec's rope keys).
 struct RotaryAttributes {
   int64_t dim = 0;  // the first elements of a head; 0 = none
@@ -66,6 +69,8 @@ struct RotaryAttributes {
   double beta_fast = 32, beta_slow = 1;  // yarn
   bool truncates = true;                 // yarn: its range ends at whole pairs
   double attention_factor = 1;           // of sines and cosines
+  // longrope: what the frequencies are divided by. transformers has them in fp32 as well.
+  float pair_factors[kMostFactorPairs] = {};
 };
 
 struct AttentionAttributes {

@@ -115,7 +115,10 @@ struct ModelSpec {
   double rope_scaling_factor = 8;
   double rope_low_freq_factor = 1;  // llama3, as rope_high_freq_factor
   double rope_high_freq_factor = 4;
-  int64_t rope_original_positions = 8192;  // llama3 and yarn
+  int64_t rope_original_positions = 8192;  // llama3, yarn and longrope
+  // longrope: what each pair's frequency is divided by, in sequences up to the original positions,
+  // and in longer ones.
+  std::vector<double> rope_short_factors, rope_long_factors;
   // Yarn (Peng et al. 2023, arXiv:2309.00071), with DeepSeek's mscale keys.
   double rope_beta_fast = 32;
   double rope_beta_slow = 1;
