@@ -66,7 +66,9 @@ engine::ReadSamples plain_samples() {
   return [](int64_t step, int64_t first, int64_t count, const engine::SampleBuffers& out) {
     for (int64_t i = 0; i < count * 32; ++i) {
       const int64_t sample = first + i / 32, place = i % 32;
-      const auto token = [&](int64_t at) { return (at * at * 3 + 7 * sample + 11 * step + at) % 97; };
+      const auto token = [&](int64_t at) {
+        return (at * at * 3 + 7 * sample + 11 * step + at) % 97;
+      };
       if (int64_t* tokens = out.integers(model::BatchField::kTokens)) tokens[i] = token(place);
       if (int64_t* targets = out.integers(model::BatchField::kTargets)) {
         targets[i] = token(place + 1);
@@ -103,8 +105,8 @@ TEST_CASE("fp64, 3 steps: dropout draws by the place in the sample") {
 }
 
 TEST_CASE("fp64, 3 steps: scaled rotary frequencies, longrope among them") {
-  for (const RopeScaling scaling : {RopeScaling::kLinear, RopeScaling::kLlama3, RopeScaling::kYarn,
-                                    RopeScaling::kLongRope}) {
+  for (const RopeScaling scaling :
+       {RopeScaling::kLinear, RopeScaling::kLlama3, RopeScaling::kYarn, RopeScaling::kLongRope}) {
     compare(scaled(scaling), Precision::kFp64, shared_sequences(), 3);
   }
 }

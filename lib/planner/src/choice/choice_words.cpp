@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string>
+
 #include "smp/plan/spec/job_names.h"
 
 namespace smp::choice {
 
 std::string sharding_words(const LayoutChoice& choice) {
-  std::string words =
-      choice.sharding == Sharding::kNone
-          ? "no sharding"
-          : fmt::format("{} sharded over {}", name_of(choice.sharding), choice.shard);
+  std::string words = "no sharding";
+  if (choice.sharding != Sharding::kNone) {
+    const bool over_context = choice.shard == 1 && choice.context > 1;
+    words = fmt::format("{} sharded over {}", name_of(choice.sharding),
+                        over_context ? "the context ranks" : std::to_string(choice.shard));
+  }
   if (choice.offload_activations) words += ", activations offloaded";
   if (choice.offload_optimizer) words += ", optimizer offloaded";
   if (choice.offload_parameters) words += ", parameters offloaded";

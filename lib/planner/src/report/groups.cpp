@@ -44,12 +44,17 @@ std::string describe_groups(const Plan& plan, int64_t rank) {
       {"MP", mesh::Axis::kModel, "pipeline x tensor: one copy of the model"},
       {"PP", mesh::Axis::kPipeline, "the stages"},
       {"TP", mesh::Axis::kTensor, "share each layer's matrices"},
+      {"ring", mesh::Axis::kRing, "pass keys and values of their sequences on"},
+      {"heads", mesh::Axis::kExchange, "exchange heads of their sequences"},
       {"DP", mesh::Axis::kTensorData, "same stage"},
       {"RDP", mesh::Axis::kData, "same stage and same part of each matrix"},
       {"shard", mesh::Axis::kShard, "share one copy of the sharded state"},
       {"replica", mesh::Axis::kReplica, "hold the same shard"},
   };
   for (const auto& group : groups) {
+    const bool shares_sequences =
+        group.axis == mesh::Axis::kRing || group.axis == mesh::Axis::kExchange;
+    if (shares_sequences && degrees.context == 1) continue;
     const std::vector<int64_t> ranks = mesh.group(rank, group.axis);
     text += fmt::format("{:<8}{:>5}  {}  {}\n", group.name, ranks.size(), members(ranks),
                         group.meaning);
