@@ -26,6 +26,7 @@ constexpr std::array<SharedSequence, 6> kContexts{{{"1", 1, 1},
                                                    {"ring 4", 4, 1},
                                                    {"exchange 4", 1, 4},
                                                    {"ring 2 x exchange 2", 2, 2}}};
+constexpr std::array<int64_t, 3> kExpertDegrees{1, 2, 4};
 constexpr std::array<Sharding, 4> kShardings{Sharding::kNone, Sharding::kOptimizerState,
                                              Sharding::kGradients, Sharding::kParameters};
 constexpr std::array<PipelineKind, 5> kSchedules{PipelineKind::kSimple, PipelineKind::kInterleaved,
@@ -116,6 +117,7 @@ const std::array<FactorNames, kFactors>& factor_names() {
        {"shard", numbers(kShards)},
        {"replica", numbers(kReplicas)},
        {"context", names(kContexts)},
+       {"experts over", numbers(kExpertDegrees)},
        {"sharding", names_of(kShardings)},
        {"schedule", names_of(kSchedules)},
        {"recompute", names(kRecomputes)},
@@ -146,6 +148,7 @@ Combination::Combination(const Choice& values)
   const SharedSequence& context = value_of(choice, kContexts, kContext);
   layout.degrees.context = context.degree();
   layout.degrees.exchange = context.exchange;
+  layout.degrees.expert = value_of(choice, kExpertDegrees, kExperts);
   layout.sharding = value_of(choice, kShardings, kSharding);
   layout.pipeline = value_of(choice, kSchedules, kSchedule);
   const bool has_two_chunks =
@@ -235,6 +238,11 @@ bool is_sensible(const Choice& choice) {
   const Sharding sharding = value_of(choice, kShardings, kSharding);
   const int64_t context = value_of(choice, kContexts, kContext).degree();
   if (pipeline * tensor * context * data > 8) return false;
+  const int64_t experts = value_of(choice, kExpertDegrees, kExperts);
+  const int64_t of_model = value_of(choice, kFamilies, kFamily).model().num_experts;
+  if (experts > 1 && (of_model == 0 || of_model % experts != 0)) return false;
+  const int64_t of_copy = tensor * context * (sharding == Sharding::kNone ? data : shard);
+  if (experts > 1 && (of_copy % experts != 0 || experts % tensor != 0)) return false;
   const bool can_shard = shard > 1 || (context > 1 && data == 1);
   if (sharding == Sharding::kNone ? shard > 1 : !can_shard) return false;
   if (choice[kSequence] == 1 && tensor == 1) return false;

@@ -309,6 +309,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.sharded_data_parallel_degree = layout.degrees.shard;
   parallel.context_parallel_degree = layout.degrees.context;
   parallel.context_exchange_degree = layout.degrees.exchange;
+  if (model.num_experts > 0) parallel.expert_parallel_degree = layout.degrees.expert;
   const bool over_context = layout.degrees.context > 1 && layout.degrees.data() == 1;
   parallel.sharding = layout.degrees.shard > 1 || over_context ? layout.sharding : Sharding::kNone;
   parallel.shard_optimizer_state =

@@ -110,6 +110,7 @@ ModelSpec mixtral_model() {
 ModelSpec olmoe_model() {
   ModelSpec model = mixtral_model();
   model.name = "olmoe-like";
+  model.num_experts = 8;
   model.qk_norm = true;
   model.qk_norm_over = QkNormOver::kAllHeads;
   model.normalize_expert_weights = false;
@@ -119,6 +120,7 @@ ModelSpec olmoe_model() {
 ModelSpec gpt_oss_model() {
   ModelSpec model = mixtral_model();
   model.name = "gpt-oss-like";
+  model.num_experts = 4;
   model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
   model.attention_sinks = model.router_bias = true;
   model.sliding_window = 5;

@@ -336,9 +336,19 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "active_microbatches, or training.microbatches: 1)");
   CHECK(with_experts([](JobSpec& j) { j.model.pad_experts_to_capacity = true; }) ==
         "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)");
-  CHECK(with_experts([](JobSpec& j) { j.parallel.expert_parallel_degree = 2; }) ==
-        "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor "
-        "ranks)");
+  CHECK(with_experts([](JobSpec& j) { j.parallel.expert_parallel_degree = 2; }) == "nothing");
+  CHECK(with_experts([](JobSpec& j) {
+          j.parallel.expert_parallel_degree = 2;
+          j.cluster.device = DeviceKind::kCuda;
+        }) ==
+        "parallel.expert_parallel_degree: above 1 with cluster.device: cuda (on GPUs the engine "
+        "shares experts over the tensor ranks)");
+  CHECK(with_experts([](JobSpec& j) {
+          j.parallel.expert_parallel_degree = j.parallel.tensor_parallel_degree = 2;
+          j.parallel.tensor_parallel.mlp = false;
+        }) ==
+        "parallel.expert_parallel_degree: above 1 with tensor_parallel.mlp: false (tensor ranks "
+        "that share no MLP have the same tokens, and would send them twice)");
   CHECK(with_experts([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) == "nothing");
   CHECK(
       refused([](JobSpec& j) {

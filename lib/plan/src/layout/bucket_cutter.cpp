@@ -61,9 +61,9 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
 
 // Assigns each bucket the buffer that holds it while it is whole, and returns the elements of the
 // buffers. Blocks rotate through `rotating` buffers. Embedding and head share a buffer of their
-// own, unless a tied head uses both at once.
-std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, int64_t rotating,
-                                    int32_t Bucket::*buffer) {
+// own, unless a tied head uses both at once. Experts have others, unless one rank has all of theirs.
+std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, bool shards_experts,
+                                    int64_t rotating, int32_t Bucket::*buffer) {
   std::vector<int64_t> elements;
   const auto place = [&](int64_t& slot, Bucket& bucket) {
     if (slot < 0) {
@@ -75,8 +75,8 @@ std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, int64_
     size = std::max(size, bucket.size());
   };
   int64_t ends = -1, tied_head = -1, block = 0;
-  std::vector<int64_t> turns(static_cast<size_t>(rotating), -1);
-  for (size_t b = layout.buckets.size(); b-- > 0;) {
+  std::vector<int64_t> turns(static_cast<size_t>(rotating), -1), turns_of_experts = turns;
+  for (size_t b = layout.scheduled; b-- > 0;) {
     Bucket& bucket = layout.buckets[b];
     if (static_cast<int64_t>(b) == layout.persistent_bucket) continue;
     const auto layer = std::find_if(
@@ -84,19 +84,34 @@ std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, int64_
         [&](const model::LayerSpec& candidate) { return candidate.index == bucket.first_layer; });
     SMP_CHECK(layer != layout.layers.end());
     if (!is_end(*layer)) {
-      place(turns[static_cast<size_t>(block++ % rotating)], bucket);
+      const auto turn = static_cast<size_t>(block++ % rotating);
+      place(turns[turn], bucket);
+      if (bucket.experts < 0 || !shards_experts) continue;
+      place(turns_of_experts[turn], layout.buckets[static_cast<size_t>(bucket.experts)]);
     } else {
       place(layer->kind == model::LayerKind::kHead && tied_here ? tied_head : ends, bucket);
     }
   }
   if (layout.persistent_bucket >= 0) {
     int64_t own = -1;
-    place(own, layout.buckets.back());
+    place(own, layout.buckets[static_cast<size_t>(layout.persistent_bucket)]);
   }
   return elements;
 }
 
 }  // namespace
+
+bool is_of_shared_experts(const Plan& plan, const model::ParameterSpec& parameter) {
+  return parameter.is_expert && plan.degrees.expert > 1;
+}
+
+model::Box box_of(const Plan& plan, const model::ParameterSpec& parameter, int64_t tensor_rank,
+                  int64_t expert_part) {
+  if (!is_of_shared_experts(plan, parameter)) {
+    return model::tensor_box(plan.job.model, parameter, plan.degrees.tensor, tensor_rank);
+  }
+  return model::expert_box(parameter, plan.degrees.expert, expert_part);
+}
 
 std::vector<bool> persistent_of(const Plan& plan,
                                 const std::vector<model::ParameterSpec>& tensors) {
@@ -113,12 +128,15 @@ BucketCutter::Elements BucketCutter::elements_of(const model::LayerSpec& layer) 
       model::parameters_of(plan_.job.model, layer, plan_.job.parallel.tensor_parallel);
   const std::vector<bool> persists = persistent_of(plan_, tensors);
   const auto size_on = [&](int64_t rank, const model::ParameterSpec& tensor) {
-    return model::tensor_box(plan_.job.model, tensor, plan_.degrees.tensor, rank).size();
+    return box_of(plan_, tensor, rank, 0).size();
   };
   Elements elements;
   elements.opens_with_persistent = !persists.empty() && persists.front();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    (persists[i] ? elements.persistent : elements.others) += size_on(tensor_rank_, tensors[i]);
+    int64_t& sum = persists[i]                                ? elements.persistent
+                   : is_of_shared_experts(plan_, tensors[i]) ? elements.experts
+                                                              : elements.others;
+    sum += size_on(tensor_rank_, tensors[i]);
     if (!persists[i]) elements.others_of_first += size_on(0, tensors[i]);
   }
   known_.emplace_back(layer, elements);
@@ -198,24 +216,61 @@ void BucketCutter::place(const std::vector<std::pair<size_t, size_t>>& ranges, S
     bucket.end = offset = round_up(offset, shard);
   }
   cut.elements = offset;
+  cut.scheduled = cut.buckets.size();
+}
+
+// Behind all others, from the last bucket to the first as well.
+void BucketCutter::place_experts(const std::vector<std::pair<size_t, size_t>>& ranges,
+                                 StageBuckets& cut) {
+  const int64_t shard = expert_share(plan_).shards;
+  for (size_t b = ranges.size(); b-- > 0;) {
+    const auto [first, end] = ranges[b];
+    Bucket experts = cut.buckets[b];
+    experts.experts = -1;
+    experts.is_of_experts = true;
+    experts.begin = experts.end = cut.elements;
+    for (size_t i = first; i < end; ++i) experts.end += elements_of(cut.layers[i]).experts;
+    if (experts.size() == 0) continue;
+    cut.elements = experts.end = round_up(experts.end, shard);
+    cut.buckets[b].experts = static_cast<int32_t>(cut.buckets.size());
+    cut.buckets.push_back(experts);
+  }
+}
+
+// In the order in which the buckets lie.
+void BucketCutter::place_parts(StageBuckets& cut) const {
+  std::vector<Bucket*> in_order;
+  for (Bucket& bucket : cut.buckets) in_order.push_back(&bucket);
+  std::ranges::sort(in_order, {}, &Bucket::begin);
+  for (Bucket* bucket : in_order) {
+    bucket->part_begin = cut.part_elements;
+    const StateShare share = bucket->is_of_experts ? expert_share(plan_) : state_share(plan_);
+    cut.part_elements += bucket->size() / share.shards;
+  }
 }
 
 void BucketCutter::share_buffers(const std::vector<std::pair<size_t, size_t>>& ranges,
                                  StageBuckets& cut) const {
   const auto buckets = static_cast<int64_t>(ranges.size());
   const bool tied_here = plan_.job.model.tied_embeddings && !tied_across_stages(plan_);
+  const bool shards_experts = expert_share(plan_).shards > 1;
   if (layout::shards_gradients(plan_)) {
     // One is filled while another is reduced; deferred weight gradients keep all buffers filled.
     const bool defers = schedule::defers_weight_gradients(chunks_of(plan_).kind);
-    cut.gradient_buffers = shared_buffers(
-        cut, tied_here || defers, defers ? buckets : kGradientBuffers, &Bucket::gradient_buffer);
+    cut.gradient_buffers =
+        shared_buffers(cut, tied_here || defers, shards_experts,
+                       defers ? buckets : kGradientBuffers, &Bucket::gradient_buffer);
   }
   if (!layout::shards_weights(plan_)) return;
   int64_t gathered = std::min(1 + plan_.job.parallel.prefetch_layers, buckets);
   const int64_t most = plan_.job.parallel.max_live_parameters;
-  const int64_t lasting = cut.persistent_bucket >= 0 ? cut.buckets.back().size() : 0;
+  const int64_t lasting =
+      cut.persistent_bucket >= 0
+          ? cut.buckets[static_cast<size_t>(cut.persistent_bucket)].size()
+          : 0;
   do {
-    cut.weight_buffers = shared_buffers(cut, tied_here, gathered, &Bucket::weight_buffer);
+    cut.weight_buffers =
+        shared_buffers(cut, tied_here, shards_experts, gathered, &Bucket::weight_buffer);
   } while (most > 0 && sum_of(cut.weight_buffers) - lasting > most && --gathered > 0);
 }
 
@@ -224,6 +279,8 @@ StageBuckets BucketCutter::cut(StageLayers stage) {
   StageBuckets cut;
   static_cast<StageLayers&>(cut) = std::move(stage);
   place(ranges, cut);
+  place_experts(ranges, cut);
+  place_parts(cut);
   share_buffers(ranges, cut);
   return cut;
 }

@@ -19,7 +19,9 @@ model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank, int64_t conte
           .context = {.ring = degrees.ring(),
                       .ring_rank = context_rank / degrees.exchange,
                       .exchange = degrees.exchange,
-                      .exchange_rank = context_rank % degrees.exchange}};
+                      .exchange_rank = context_rank % degrees.exchange},
+          .expert_degree = degrees.expert,
+          .expert_tensor_degree = degrees.expert_tensor};
 }
 
 std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout) {

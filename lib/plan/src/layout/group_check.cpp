@@ -62,7 +62,8 @@ std::optional<std::string> verify_groups(const Plan& plan) {
   for (const mesh::Axis axis :
        {mesh::Axis::kPipeline, mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kRing,
         mesh::Axis::kExchange, mesh::Axis::kData, mesh::Axis::kShard, mesh::Axis::kReplica,
-        mesh::Axis::kTensorData, mesh::Axis::kExpert, mesh::Axis::kKvHead}) {
+        mesh::Axis::kTensorData, mesh::Axis::kExpert, mesh::Axis::kExpertData,
+        mesh::Axis::kExpertShard, mesh::Axis::kKvHead}) {
     const AxisGroups groups{
         .axis = axis,
         .world = world,

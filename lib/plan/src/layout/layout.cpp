@@ -17,6 +17,7 @@ std::vector<model::ParameterSpec> specs_of(const Plan& plan, const model::LayerS
 }
 
 int64_t copies_of(const Plan& plan, const model::ParameterSpec& parameter) {
+  if (is_of_shared_experts(plan, parameter)) return 1;
   switch (parameter.split) {
     case model::TensorSplit::kReplicated: return plan.degrees.tensor;
     case model::TensorSplit::kKvHeads: return kv_copies(plan);
@@ -26,11 +27,11 @@ int64_t copies_of(const Plan& plan, const model::ParameterSpec& parameter) {
   check_failed(__FILE__, __LINE__, "unknown tensor split");
 }
 
-PlacedParameter place(const Plan& plan, const mesh::Coord& coord, const model::ParameterSpec& spec,
-                      int64_t layer, int64_t offset) {
+PlacedParameter place(const Plan& plan, const mesh::Coord& coord, int64_t expert_part,
+                      const model::ParameterSpec& spec, int64_t layer, int64_t offset) {
   PlacedParameter placed;
   placed.spec = spec;
-  placed.box = model::tensor_box(plan.job.model, spec, plan.degrees.tensor, coord.tensor);
+  placed.box = box_of(plan, spec, coord.tensor, expert_part);
   placed.layer = layer;
   placed.offset = offset;
   placed.copies = copies_of(plan, spec);
@@ -39,20 +40,27 @@ PlacedParameter place(const Plan& plan, const mesh::Coord& coord, const model::P
 }
 
 // A bucket's tensors lie behind each other from its begin; so do those that persist.
-std::vector<PlacedParameter> placed_parameters(const Plan& plan, const RankLayout& layout) {
+std::vector<PlacedParameter> placed_parameters(const Plan& plan, const RankLayout& layout,
+                                               int64_t expert_part) {
   std::vector<PlacedParameter> parameters;
-  const size_t cut = layout.buckets.size() - (layout.persistent_bucket >= 0 ? 1 : 0);
-  int64_t small_offset = 0, offset = 0;
+  const size_t cut = layout.scheduled - (layout.persistent_bucket >= 0 ? 1 : 0);
+  int64_t small_offset = 0, offset = 0, of_experts = 0;
   size_t next = cut;  // the bucket before which we are
   for (const model::LayerSpec& layer : layout.layers) {
     if (next > 0 && layout.buckets[next - 1].first_layer == layer.index) {
-      offset = layout.buckets[--next].begin;
+      const Bucket& bucket = layout.buckets[--next];
+      offset = bucket.begin;
+      if (bucket.experts >= 0) {
+        of_experts = layout.buckets[static_cast<size_t>(bucket.experts)].begin;
+      }
     }
     const std::vector<model::ParameterSpec> tensors = specs_of(plan, layer);
     const std::vector<bool> persists = persistent_of(plan, tensors);
     for (size_t k = 0; k < tensors.size(); ++k) {
-      int64_t& at = persists[k] ? small_offset : offset;
-      parameters.push_back(place(plan, layout.coord, tensors[k], layer.index, at));
+      int64_t& at = persists[k]                              ? small_offset
+                    : is_of_shared_experts(plan, tensors[k]) ? of_experts
+                                                             : offset;
+      parameters.push_back(place(plan, layout.coord, expert_part, tensors[k], layer.index, at));
       at += parameters.back().box.size();
     }
   }
@@ -72,12 +80,14 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   layout.rank = rank;
   layout.coord = mesh.coord_of(rank);
   layout.state = state_share(plan, layout.coord);
+  layout.expert_state = expert_share(plan, layout.coord);
   std::vector<StageLayers> stages = layers_by_stage(plan);
   StageLayers& stage = stages[static_cast<size_t>(layout.coord.pipeline)];
   static_cast<StageBuckets&>(layout) =
       BucketCutter(plan, layout.coord.tensor).cut(std::move(stage));
-  layout.parameters = placed_parameters(plan, layout);
-  layout.optimizer_elements = layout.elements / layout.state.shards;
+  const int64_t expert_part = mesh.expert_part(layout.coord);
+  layout.parameters = placed_parameters(plan, layout, expert_part);
+  layout.optimizer_elements = layout.part_elements;
 
   const bool tied_here = model.tied_embeddings && !tied_across_stages(plan);
   layout.tied_gradient_apart =
@@ -85,7 +95,7 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
   if (tied_across_stages(plan) && is_last) {
     const model::LayerSpec embedding = model::layers_of(model).front();
-    layout.tied_copy = place(plan, layout.coord, specs_of(plan, embedding).front(), 0, 0);
+    layout.tied_copy = place(plan, layout.coord, expert_part, specs_of(plan, embedding).front(), 0, 0);
     layout.tied_copy->counts = false;
   }
   return layout;

@@ -21,7 +21,11 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   } else {
     axes.push_back(mesh::Axis::kData);
   }
-  axes.push_back(mesh::Axis::kExpert);
+  if (plan.degrees.expert > 1) {
+    axes.push_back(mesh::Axis::kExpert);
+    axes.push_back(state_share(plan).shards > 1 ? mesh::Axis::kExpertShard
+                                                : mesh::Axis::kExpertData);
+  }
   axes.push_back(mesh::Axis::kKvHead);
   if (tied_across_stages(plan)) axes.push_back(mesh::Axis::kTied);
 

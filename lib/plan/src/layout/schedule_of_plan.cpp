@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
 
 #include "layout/bucket_cutter.h"
@@ -115,18 +116,21 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
     if (state.ranks() == 1) continue;
     parameters.persistent_buckets.push_back(layout.persistent_bucket);
     if (stage == 0) parameters.table_persists = layout.opens_with_persistent;
-    for (const Bucket& bucket : layout.buckets) {
+    const std::span<const Bucket> buckets(layout.buckets.data(), layout.scheduled);
+    for (const Bucket& bucket : buckets) {
       first_layers.push_back(bucket.first_layer);
       last_layers.push_back(bucket.last_layer);
-      elements.push_back(bucket.size());
+      const int64_t experts =
+          bucket.experts < 0 ? 0 : layout.buckets[static_cast<size_t>(bucket.experts)].size();
+      elements.push_back(bucket.size() + experts);
     }
     if (layout.shards_gradients()) {
       std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();
-      for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.gradient_buffer);
+      for (const Bucket& bucket : buckets) buffers.push_back(bucket.gradient_buffer);
     }
     if (layout.shards_weights()) {
       std::vector<int32_t>& buffers = parameters.weight_buffers.emplace_back();
-      for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.weight_buffer);
+      for (const Bucket& bucket : buckets) buffers.push_back(bucket.weight_buffer);
     }
   }
   parameters.has_replicas = state.shards > 1 && state.replicas > 1;

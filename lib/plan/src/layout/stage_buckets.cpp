@@ -28,6 +28,25 @@ StateShare state_share(const Plan& plan, const mesh::Coord& coord) {
           .replica = coord.replica};
 }
 
+// A block of ranks that hold all experts lies within a replica where states are sharded
+// (rules::expert_problem).
+StateShare expert_share(const Plan& plan, const mesh::Coord& coord) {
+  const mesh::Degrees& degrees = plan.degrees;
+  if (degrees.expert == 1) return state_share(plan, coord);
+  const int64_t block = degrees.expert * degrees.expert_tensor;
+  const int64_t of_replica = degrees.tensor * degrees.context * degrees.shard;
+  const int64_t place =
+      (coord.shard * degrees.context + coord.context) * degrees.tensor + coord.tensor;
+  if (state_share(plan).shards == 1) {
+    const int64_t ranks = degrees.tensor * degrees.context * degrees.data();
+    return {.replicas = ranks / block, .replica = (coord.replica * of_replica + place) / block};
+  }
+  return {.shards = of_replica / block,
+          .replicas = degrees.replica,
+          .shard = place / block,
+          .replica = coord.replica};
+}
+
 bool shards_gradients(const Plan& plan) {
   return state_share(plan).shards > 1 &&
          plan.job.parallel.sharding.value_or(Sharding::kNone) >= Sharding::kGradients;

@@ -27,7 +27,7 @@ class TrafficList {
       : plan_(plan), mesh_(mesh), rank_(rank), kv_copies_(kv_copies) {}
 
   void add(std::string_view label, mesh::CollectiveOp op, mesh::Axis axis, DType dtype,
-           int64_t count, int64_t calls) {
+           int64_t count, int64_t calls, int64_t most = 0) {
     const std::vector<int64_t> group = mesh_.group(rank_, axis, kv_copies_);
     if (group.size() == 1 || calls == 0 || count == 0) return;
     const auto size = static_cast<int64_t>(group.size());
@@ -35,15 +35,18 @@ class TrafficList {
     SMP_CHECK(index < size);
     const int64_t hosts = grid_of(plan_, group).hosts;
     const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype), 0, hosts);
+    const int64_t most_wire =
+        calls * wire_bytes(op, size, index, most, bytes_of(dtype), 0, hosts);
     for (Traffic& row : rows_) {
       if (row.label == label && row.op == op && row.axis == axis && row.dtype == dtype &&
           row.count == count) {
         row.calls += calls;
         row.wire_bytes += wire;
+        row.most_wire_bytes += most_wire;
         return;
       }
     }
-    rows_.push_back({std::string(label), op, axis, size, dtype, count, calls, wire});
+    rows_.push_back({std::string(label), op, axis, size, dtype, count, calls, wire, most_wire});
   }
 
   std::vector<Traffic> take() { return std::move(rows_); }
@@ -170,7 +173,7 @@ class StepTraffic {
 
   // The messages of each layer's program.
   void programs() {
-    if (plan_.degrees.tensor * plan_.degrees.context == 1) return;
+    if (plan_.degrees.tensor * plan_.degrees.context * plan_.degrees.expert == 1) return;
     const ParallelSpec& parallel = plan_.job.parallel;
     const model::LayerCall call = layer_call(plan_, layout_.coord.tensor, layout_.coord.context);
     const auto layers = static_cast<int64_t>(layout_.layers.size());
@@ -194,10 +197,10 @@ class StepTraffic {
   void add(const program::LayerProgram& program, program::Section section, int64_t calls) {
     for (const program::ProgramMessage& message : program::messages_of(program, section)) {
       list_.add(message.label, message.op, message.axis, message.dtype, message.count,
-                calls * microbatches_);
+                calls * microbatches_, message.most);
       if (message.op != mesh::CollectiveOp::kSend) continue;
       list_.add(message.label, mesh::CollectiveOp::kRecv, message.axis, message.dtype,
-                message.count, calls * microbatches_);
+                message.count, calls * microbatches_, message.most);
     }
   }
 
@@ -322,7 +325,7 @@ class StepTraffic {
     struct BucketCalls {
       int64_t reduce = 0, reduce_replicas = 0, gather = 0;
     };
-    std::vector<BucketCalls> calls(layout_.buckets.size());
+    std::vector<BucketCalls> calls(layout_.scheduled);
     const schedule::Schedule schedule = schedule::make_schedule(schedule_parameters(plan_));
     for (const schedule::Action& action :
          schedule.actions[static_cast<size_t>(layout_.coord.pipeline)]) {
@@ -332,21 +335,28 @@ class StepTraffic {
       if (action.kind == schedule::ActionKind::kReduceReplicas) ++of.reduce_replicas;
       if (action.kind == schedule::ActionKind::kGather) ++of.gather;
     }
-    const char* gradients = "data.gradients";
-    const int64_t shard = layout_.state.shards;
-    for (size_t b = 0; b < calls.size(); ++b) {
-      const int64_t size = layout_.buckets[b].size();
-      if (shard == 1) {
-        list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kData, wide(dtype_), size,
-                  calls[b].reduce);
-        continue;
+    const auto add = [&](const Bucket& bucket, const BucketCalls& of, const char* gradients,
+                         const char* weights) {
+      const int64_t size = bucket.size(), shard = layout_.share_of(bucket).shards;
+      const bool experts = bucket.is_of_experts;
+      if (layout_.state.shards == 1) {
+        list_.add(gradients, mesh::CollectiveOp::kAllReduce,
+                  experts ? mesh::Axis::kExpertData : mesh::Axis::kData, wide(dtype_), size,
+                  of.reduce);
+        return;
       }
-      list_.add(gradients, mesh::CollectiveOp::kReduceScatter, mesh::Axis::kShard, wide(dtype_),
-                size, calls[b].reduce);
+      const mesh::Axis axis = experts ? mesh::Axis::kExpertShard : mesh::Axis::kShard;
+      list_.add(gradients, mesh::CollectiveOp::kReduceScatter, axis, wide(dtype_), size, of.reduce);
       list_.add(gradients, mesh::CollectiveOp::kAllReduce, mesh::Axis::kReplica, wide(dtype_),
-                size / shard, calls[b].reduce_replicas);
-      list_.add("shard.weights", mesh::CollectiveOp::kAllGather, mesh::Axis::kShard, dtype_,
-                size / shard, calls[b].gather);
+                size / shard, of.reduce_replicas);
+      list_.add(weights, mesh::CollectiveOp::kAllGather, axis, dtype_, size / shard, of.gather);
+    };
+    for (size_t b = 0; b < calls.size(); ++b) {
+      const Bucket& bucket = layout_.buckets[b];
+      add(bucket, calls[b], "data.gradients", "shard.weights");
+      if (bucket.experts < 0) continue;
+      add(layout_.buckets[static_cast<size_t>(bucket.experts)], calls[b], "expert.gradients",
+          "expert.weights");
     }
   }
 

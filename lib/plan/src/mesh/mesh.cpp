@@ -45,6 +45,8 @@ std::string_view name_of(Axis axis) {
     case Axis::kModel: return "model";
     case Axis::kTensorData: return "tensor_data";
     case Axis::kExpert: return "expert";
+    case Axis::kExpertData: return "expert_data";
+    case Axis::kExpertShard: return "expert_shard";
     case Axis::kKvHead: return "kv_head";
     case Axis::kTied: return "tied";
   }
@@ -93,20 +95,41 @@ int64_t Mesh::rank_of(const Coord& coord) const {
   return rank;
 }
 
-std::vector<int64_t> Mesh::expert_group(const Coord& self) const {
+int64_t Mesh::place_of(const Coord& self) const {
   const int64_t inner = degrees_.tensor * degrees_.context;
-  const int64_t own = self.data(degrees_) * inner + self.context * degrees_.tensor + self.tensor;
-  const int64_t run = degrees_.expert_tensor;
+  return self.data(degrees_) * inner + self.context * degrees_.tensor + self.tensor;
+}
+
+int64_t Mesh::rank_at(int64_t pipeline, int64_t place) const {
+  const int64_t inner = degrees_.tensor * degrees_.context;
+  const int64_t data = place / inner;
+  return rank_of({.pipeline = pipeline,
+                  .tensor = place % degrees_.tensor,
+                  .shard = data % degrees_.shard,
+                  .replica = data / degrees_.shard,
+                  .context = place % inner / degrees_.tensor});
+}
+
+int64_t Mesh::expert_part(const Coord& self) const {
+  return place_of(self) / degrees_.expert_tensor % degrees_.expert;
+}
+
+std::vector<int64_t> Mesh::expert_group(const Coord& self) const {
+  const int64_t own = place_of(self), run = degrees_.expert_tensor;
   const int64_t first = own - own % (run * degrees_.expert) + own % run;
   std::vector<int64_t> ranks;
   for (int64_t i = 0; i < degrees_.expert; ++i) {
-    const int64_t place = first + i * run;
-    const int64_t data = place / inner;
-    ranks.push_back(rank_of({.pipeline = self.pipeline,
-                             .tensor = place % degrees_.tensor,
-                             .shard = data % degrees_.shard,
-                             .replica = data / degrees_.shard,
-                             .context = place % inner / degrees_.tensor}));
+    ranks.push_back(rank_at(self.pipeline, first + i * run));
+  }
+  return ranks;
+}
+
+std::vector<int64_t> Mesh::same_experts(const Coord& self, int64_t begin, int64_t end) const {
+  const int64_t block = degrees_.expert * degrees_.expert_tensor;
+  const int64_t own = place_of(self) % block;
+  std::vector<int64_t> ranks;
+  for (int64_t place = begin; place < end; ++place) {
+    if (place % block == own) ranks.push_back(rank_at(self.pipeline, place));
   }
   return ranks;
 }
@@ -179,6 +202,12 @@ std::vector<int64_t> Mesh::group(int64_t rank, Axis axis, int64_t kv_copies) con
       spanning({.tensor = true, .context = true, .replica = true, .shard = true});
       return ranks;
     case Axis::kExpert: return expert_group(self);
+    case Axis::kExpertData:
+      return same_experts(self, 0, degrees_.tensor * degrees_.context * degrees_.data());
+    case Axis::kExpertShard: {
+      const int64_t of_replica = degrees_.tensor * degrees_.context * degrees_.shard;
+      return same_experts(self, self.replica * of_replica, (self.replica + 1) * of_replica);
+    }
     case Axis::kKvHead: {
       SMP_CHECK(kv_copies >= 1 && degrees_.tensor % kv_copies == 0);
       const int64_t first = self.tensor - self.tensor % kv_copies;

@@ -97,6 +97,18 @@ double score_scale(const ModelSpec& model) {
   return (latent ? latent_score_factor(model) : 1) / std::sqrt(static_cast<double>(width));
 }
 
+Box expert_box(const ParameterSpec& parameter, int64_t degree, int64_t part) {
+  const int64_t rows = parameter.rows / degree;
+  return {part * rows, (part + 1) * rows, 0, parameter.cols};
+}
+
+Box parameter_box(const ModelSpec& model, const ParameterSpec& parameter, const LayerCall& call) {
+  if (parameter.is_expert && call.expert_degree > 1) {
+    return expert_box(parameter, call.expert_degree, 0);
+  }
+  return tensor_box(model, parameter, call.tensor_degree, call.tensor_rank);
+}
+
 Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,
                int64_t tensor_rank) {
   SMP_CHECK(tensor_rank >= 0 && tensor_rank < tensor_degree);

@@ -59,12 +59,11 @@ ValueId ProgramBuilder::parameters(const std::string& first, const std::string& 
   }
   Dim rows{0, "out"};
   for (auto spec = begin; spec <= end; ++spec) {
-    rows.size += model::tensor_box(model_, *spec, call_.tensor_degree, call_.tensor_rank).rows();
+    rows.size += model::parameter_box(model_, *spec, call_).rows();
   }
   Shape shape{rows};
   if (!begin->is_vector) {
-    shape.push_back(
-        {model::tensor_box(model_, *begin, call_.tensor_degree, call_.tensor_rank).cols(), "in"});
+    shape.push_back({model::parameter_box(model_, *begin, call_).cols(), "in"});
   }
   const ValueId parameter =
       add_value({first, Role::kParameter, call_.dtype, shape, kNoValue, last_name});

@@ -1,5 +1,7 @@
 #include "smp/plan/program/messages.h"
 
+#include <cmath>
+
 namespace smp::program {
 namespace {
 
@@ -40,10 +42,41 @@ std::vector<ProgramMessage> router_messages(const LayerProgram& program,
   return messages;
 }
 
+// To the other ranks that share the experts. At most a rank sends all rows that it has room for.
+std::vector<ProgramMessage> row_messages(const LayerProgram& program, const Operation& operation) {
+  const auto& exchange = operation.as<RowExchangeAttributes>();
+  const Value& sent = program.value(operation.in(0));
+  if (operation.kind == OperationKind::kExpertCounts) {
+    return {{exchange.label, mesh::CollectiveOp::kAllToAll, sent.dtype,
+             sent.elements() / exchange.degree, mesh::Axis::kExpert}};
+  }
+  const int64_t cols = sent.elements() / sent.shape.front().size;
+  const auto degree = static_cast<double>(exchange.degree);
+  const double to_others = exchange.expected_rows * (degree - 1) / degree;
+  return {{.label = exchange.label,
+           .op = mesh::CollectiveOp::kSend,
+           .dtype = sent.dtype,
+           .count = std::llround(to_others * static_cast<double>(cols)),
+           .axis = mesh::Axis::kExpert,
+           .most = sent.elements()}};
+}
+
 }  // namespace
+
+bool waits(const Operation& operation) {
+  if (const auto* message = std::get_if<MessageAttributes>(&operation.attributes)) {
+    return message->waits;
+  }
+  const auto* exchange = std::get_if<RowExchangeAttributes>(&operation.attributes);
+  return exchange == nullptr || exchange->waits;
+}
 
 std::vector<ProgramMessage> messages_of(const LayerProgram& program, const Operation& operation) {
   const OperationRules& rules = rules_of(operation.kind);
+  if (rules.kernel == KernelClass::kMessage &&
+      std::holds_alternative<RowExchangeAttributes>(operation.attributes)) {
+    return row_messages(program, operation);
+  }
   if (rules.kernel == KernelClass::kAttention &&
       std::holds_alternative<AttentionAttributes>(operation.attributes)) {
     return ring_messages(program, operation);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "smp/plan/program/messages.h"
+
 namespace smp::program {
 namespace {
 
@@ -127,9 +129,7 @@ class Proof {
       }
       ++additions_[id];
     }
-    if (rules.kernel == KernelClass::kMessage &&
-        std::holds_alternative<MessageAttributes>(operation.attributes) &&
-        !operation.as<MessageAttributes>().waits) {
+    if (!waits(operation)) {
       is_in_flight_[static_cast<size_t>(operation.out(0))] = true;
       const ValueId addends = operation.in(0);
       // In place the addends are gone already.

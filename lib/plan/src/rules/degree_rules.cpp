@@ -59,6 +59,11 @@ std::optional<int64_t> chunks_of_schedule(PipelineKind kind) {
   return kind == PipelineKind::kZbV ? 2 : 1;
 }
 
+// Whether ranks that share experts run our engine's program of them.
+bool exchanges_rows(const JobSpec& job) {
+  return job.parallel.framework.is_engine() && job.cluster.device == DeviceKind::kCpu;
+}
+
 void require(const std::optional<std::string>& problem) {
   if (problem) throw ConfigError(*problem);
 }
@@ -85,10 +90,41 @@ mesh::Degrees degrees_of(const JobSpec& job) {
   require(exchange_problem(job, t, c, degrees.exchange));
   if (job.model.num_experts > 0) {
     degrees.expert = parallel.expert_parallel_degree.value_or(1);
-    degrees.expert_tensor = parallel.expert_tensor_degree.value_or(t);
+    degrees.expert_tensor =
+        parallel.expert_tensor_degree.value_or(default_expert_tensor(job, degrees.expert, t));
     require(expert_ranks_problem(degrees.expert, degrees.expert_tensor, t * c * d));
+    const bool shards = z > 1 || parallel.sharding.value_or(Sharding::kNone) != Sharding::kNone;
+    require(engine_experts_problem(job, t, degrees.expert, degrees.expert_tensor,
+                                   shards ? std::optional(t * c * z) : std::nullopt));
   }
   return degrees;
+}
+
+std::optional<std::string> engine_experts_problem(const JobSpec& job, int64_t tensor,
+                                                  int64_t expert, int64_t expert_tensor,
+                                                  std::optional<int64_t> shard_ranks) {
+  if (!exchanges_rows(job) || expert == 1) return std::nullopt;
+  if (expert_tensor != 1) {
+    return fmt::format(
+        "expert_tensor_degree ({}) is above 1 with expert_parallel_degree ({}): the engine gives "
+        "each expert to one rank",
+        expert_tensor, expert);
+  }
+  if (expert % tensor != 0) {
+    return fmt::format(
+        "expert_parallel_degree ({}) is no multiple of tensor_parallel_degree ({}): the tensor "
+        "ranks, which have a part of the tokens each, share the experts too",
+        expert, tensor);
+  }
+  if (!shard_ranks || *shard_ranks % expert == 0) return std::nullopt;
+  return fmt::format(
+      "expert_parallel_degree ({}) does not divide the {} ranks of a stage that share a copy of "
+      "its sharded states (tensor x context x sharded_data_parallel_degree)",
+      expert, *shard_ranks);
+}
+
+int64_t default_expert_tensor(const JobSpec& job, int64_t expert, int64_t tensor) {
+  return exchanges_rows(job) && expert > 1 ? 1 : tensor;
 }
 
 std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {

@@ -52,6 +52,10 @@ bool keeps_no_state(const TrainingSpec& training) {
          training.optimizer.momentum == 0;
 }
 
+bool shares_experts(const Plan& plan) {
+  return plan.job.parallel.expert_parallel_degree.value_or(1) > 1;
+}
+
 bool shares_sequences(const Plan& plan) {
   return plan.job.parallel.context_parallel_degree.value_or(1) > 1;
 }
@@ -239,8 +243,18 @@ const EngineRule kRules[] = {
      "training.microbatches: 1)"},
     {[](const Plan& plan) { return plan.job.model.pad_experts_to_capacity; },
      "model.pad_experts_to_capacity: true (the engine gives an expert the rows that it takes)"},
-    {[](const Plan& plan) { return plan.job.parallel.expert_parallel_degree.value_or(1) > 1; },
-     "parallel.expert_parallel_degree: above 1 (the engine shares experts over the tensor ranks)"},
+    {[](const Plan& plan) {
+       return shares_experts(plan) && plan.job.cluster.device == DeviceKind::kCuda;
+     },
+     "parallel.expert_parallel_degree: above 1 with cluster.device: cuda (on GPUs the engine shares "
+     "experts over the tensor ranks)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return shares_experts(plan) && !plan.job.parallel.tensor_parallel.mlp &&
+              plan.job.parallel.tensor_parallel_degree.value_or(1) > 1;
+     },
+     "parallel.expert_parallel_degree: above 1 with tensor_parallel.mlp: false (tensor ranks that "
+     "share no MLP have the same tokens, and would send them twice)"},
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
        return model.kv_lora_rank > 0 && (model.norm != NormKind::kRmsNorm || model.qkv_bias ||

@@ -1,6 +1,7 @@
 #include "smp/plan/spec/plan.h"
 
 #include "smp/plan/base/check.h"
+#include "smp/plan/rules/degree_rules.h"
 
 namespace smp {
 
@@ -26,7 +27,9 @@ void close_plain_keys(JobSpec& job) {
   close(parallel.context_exchange_degree, int64_t{1});
   if (job.model.num_experts > 0) {
     close(parallel.expert_parallel_degree, int64_t{1});
-    close(parallel.expert_tensor_degree, parallel.tensor_parallel_degree.value_or(1));
+    close(parallel.expert_tensor_degree,
+          rules::default_expert_tensor(job, *parallel.expert_parallel_degree,
+                                       parallel.tensor_parallel_degree.value_or(1)));
   }
   close(parallel.sequence_parallel, false);
   close(parallel.virtual_pipeline_degree, int64_t{parallel.pipeline == PipelineKind::kZbV ? 2 : 1});

@@ -58,6 +58,13 @@ std::optional<std::string> layout_problem(const JobSpec& job, const LayoutChoice
   if (auto problem = rules::expert_problem(job, choice.expert, choice.expert_tensor, stage_ranks)) {
     return problem;
   }
+  const bool shards = choice.sharding != Sharding::kNone;
+  if (auto problem = rules::engine_experts_problem(
+          job, choice.tensor, choice.expert, choice.expert_tensor,
+          shards ? std::optional(int64_t{1} * choice.tensor * choice.context * choice.shard)
+                 : std::nullopt)) {
+    return problem;
+  }
   if (auto problem = virtual_stages_problem(job, choice)) return problem;
   if (choice.sequence_parallel) {
     if (auto problem = rules::sequence_parallel_problem(job, choice.tensor, choice.context)) {

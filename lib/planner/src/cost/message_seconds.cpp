@@ -64,6 +64,19 @@ double ring_s(const PricedCall& call, const choice::LayoutChoice& choice,
          std::max(0.0, gradients - backward);
 }
 
+// Of rows that go to the ranks of their experts. The shared expert hides nothing of it here.
+double rows_s(const PricedCall& call, const choice::LayoutChoice& choice,
+              const program::LayerProgram& program, const program::Operation& operation,
+              const program::RowExchangeAttributes& exchange) {
+  const program::Value& sent = program.value(operation.in(0));
+  const auto first = static_cast<double>(sent.shape.front().size);
+  const double rows =
+      operation.kind == OperationKind::kExpertCounts ? first : exchange.expected_rows;
+  const double bytes = rows * static_cast<double>(sent.elements()) / first *
+                       static_cast<double>(bytes_of(sent.dtype));
+  return links::all_to_all_s(bytes, expert_placement(choice, call.job), call.cluster);
+}
+
 }  // namespace
 
 void add_messages(MessageSeconds& sum, const PricedCall& call, const choice::LayoutChoice& choice,
@@ -73,6 +86,12 @@ void add_messages(MessageSeconds& sum, const PricedCall& call, const choice::Lay
                        operation.kind == OperationKind::kAttentionBackward;
   if (attends) {
     sum.context += ring_s(call, choice, program, operation);
+    return;
+  }
+  const auto* exchange = std::get_if<program::RowExchangeAttributes>(&operation.attributes);
+  if (exchange != nullptr) {
+    if (program::messages_of(program, operation).empty()) return;  // within the rank
+    sum.expert += rows_s(call, choice, program, operation, *exchange);
     return;
   }
   for (const program::ProgramMessage& message : program::messages_of(program, operation)) {

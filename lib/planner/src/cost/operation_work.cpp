@@ -377,6 +377,12 @@ KernelWork Kernels::work() {
     case OperationKind::kCast:
     case OperationKind::kSortByExpert:
     case OperationKind::kExpertLoad: break;
+    case OperationKind::kRowsByExpert:
+    case OperationKind::kRowsByRank: {
+      const double rows = operation_.as<program::RowExchangeAttributes>().expected_rows;
+      passes(2 * rows * cols(in(0)), 1);
+      break;
+    }
     // Packed for the ranks, and unpacked.
     case OperationKind::kExchange: natural(2); break;
     default: {

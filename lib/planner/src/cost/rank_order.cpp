@@ -80,6 +80,18 @@ links::Placement expert_placement(const choice::LayoutChoice& choice, const JobS
   return links::placement_of(choice.expert, choice.expert_tensor, on_one_link(job.cluster));
 }
 
+links::Placement expert_states_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
+  const int64_t block = int64_t{choice.expert} * std::max(1, choice.expert_tensor);
+  const bool shards = state_ranks(job, choice).shards > 1;
+  const int64_t ranks = int64_t{choice.tensor} * choice.context *
+                        (shards ? choice.shard : choice.data());
+  // The ranks of a stage lie behind each other where data is the fastest axis behind tensor.
+  const int64_t inner = int64_t{choice.tensor} * choice.context;
+  const int64_t stride = block < inner ? block * stride_of('T', choice, job)
+                                       : block / inner * stride_of('D', choice, job);
+  return links::placement_of(ranks / block, stride, on_one_link(job.cluster));
+}
+
 StateRanks state_ranks(const JobSpec& job, const choice::LayoutChoice& choice) {
   const int64_t context = choice.context;
   if (choice.sharding == Sharding::kNone) return {1, choice.data() * context};
@@ -138,6 +150,10 @@ double group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
   } else {
     add_placed(shard_placement(choice, job));
     add(choice.replica, data * choice.shard);
+  }
+  if (choice.expert > 1 && job.parallel.framework.is_engine()) {
+    add_placed(expert_placement(choice, job));
+    add_placed(expert_states_placement(choice, job));
   }
   if (job.parallel.tensor_parallel.attention)
     add(model::kv_copies(job.model, choice.tensor), tensor);

@@ -27,6 +27,9 @@ struct StateRanks {
 };
 StateRanks state_ranks(const JobSpec& job, const choice::LayoutChoice& choice);
 
+// Ranks that hold the same part of the experts: of those that share one copy of sharded states, or
+// all.
+links::Placement expert_states_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 // Ranks that share one copy of the sharded state; those that hold the same shard; all of both.
 links::Placement shard_placement(const choice::LayoutChoice& choice, const JobSpec& job);
 links::Placement replica_placement(const choice::LayoutChoice& choice, const JobSpec& job);

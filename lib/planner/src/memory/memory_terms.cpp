@@ -97,16 +97,20 @@ int64_t boundary_bytes(const Plan& plan) {
 void add_states(Terms& device, Terms& host, const Plan& plan, const layout::RankLayout& layout) {
   const BytesPerParameter bytes = bytes_per_parameter(plan.job);
   const Sharding sharding = sharding_of(plan);
-  const int64_t z = layout.state.shards;
+  const int64_t z = layout.state.shards, of_experts = layout.expert_state.shards;
   const bool weights_there = plan.job.parallel.offload_parameters == true;
   const bool optimizer_there = plan.job.parallel.offload_optimizer == true;
   const auto add = [&](const char* name, MemoryCategory category, int64_t each, bool sharded) {
     const bool there = (category == MemoryCategory::kWeights && weights_there) ||
                        (category == MemoryCategory::kOptimizer && optimizer_there);
     Terms& terms = there ? host : device;
-    const int64_t elements = sharded ? layout.elements / z : layout.elements;
+    const int64_t elements = sharded ? layout.part_elements : layout.elements;
     std::string formula = product(each, layout.elements);
-    if (sharded && z > 1) formula += fmt::format(" / {}", z);
+    if (sharded && z > 1 && of_experts == z) formula += fmt::format(" / {}", z);
+    if (sharded && z > 1 && of_experts != z) {
+      formula = fmt::format("{} of {}: experts / {}, others / {}", product(each, elements),
+                            text::with_commas(layout.elements), of_experts, z);
+    }
     terms.add(name, category, each * elements, formula,
               sharded && z > 1 ? kZeroSource : kLayoutSource);
   };

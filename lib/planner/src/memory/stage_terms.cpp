@@ -51,9 +51,11 @@ double library_workspace(const JobSpec& job) {
 // Elements of a stage's layers, as our engine cuts them into buckets.
 class BucketLayers {
  public:
-  // `persistent`: whether small tensors stay gathered, outside the buckets.
-  BucketLayers(const cost::LayerBytes& layers, const cost::StageHolds& holds, bool persistent)
-      : layers_(layers), holds_(holds), persistent_(persistent) {
+  // `persistent`: whether small tensors stay gathered, outside the buckets. `whole_experts`: whether
+  // a rank's experts are on no other one, and in no buffer.
+  BucketLayers(const cost::LayerBytes& layers, const cost::StageHolds& holds, bool persistent,
+               bool whole_experts)
+      : layers_(layers), holds_(holds), persistent_(persistent), whole_experts_(whole_experts) {
     if (holds.embedding) embedding_ = elements_of(layers.embedding());
     if (holds.head) head_ = elements_of(layers.head());
     for (size_t kind = layers.kinds->first_block(); kind < layers.kinds->end_blocks(); ++kind) {
@@ -84,7 +86,8 @@ class BucketLayers {
     for (double left = most; left > 0;) {
       double size = 0, count = 0;  // the largest below those that were taken
       for (size_t kind = layers_.kinds->first_block(); kind < layers_.kinds->head(); ++kind) {
-        const double each = elements_of(layers_.of_kind[kind]);
+        const cost::KindBytes& of = layers_.of_kind[kind];
+        const double each = elements_of(of) - (whole_experts_ ? of.expert_parameters : 0);
         if (holds_.of_kind[kind] == 0 || each >= bound || each < size) continue;
         count = (each == size ? count : 0) + holds_.of_kind[kind];
         size = each;
@@ -99,7 +102,7 @@ class BucketLayers {
 
   const cost::LayerBytes& layers_;
   const cost::StageHolds& holds_;
-  bool persistent_;
+  bool persistent_, whole_experts_;
   double largest_ = 0, embedding_ = 0, head_ = 0;
 };
 
@@ -141,7 +144,8 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
   }
   if (cost::state_ranks(job, choice).shards == 1) return;
   const bool shards_weights = choice.sharding == Sharding::kParameters;
-  BucketLayers buckets(layers, holds, shards_weights);
+  const bool whole_experts = choice.expert > 1 && rules.expert_share == 1;
+  BucketLayers buckets(layers, holds, shards_weights, whole_experts);
   // A tied table's copy on the last stage is in no bucket and stays whole.
   if (tied && holds.head && !holds.embedding) {
     const double copy = cost::tied_copy(job, choice);

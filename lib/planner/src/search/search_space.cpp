@@ -79,10 +79,13 @@ std::vector<ExpertDegrees> expert_degrees(const JobSpec& job, bool open, int64_t
   for (const int64_t e : choice::divisors(job.model.num_experts)) {
     if (!open && !parallel.expert_parallel_degree && e > 1) continue;
     if (!open_to(parallel.expert_parallel_degree, e)) continue;
-    for (const int64_t et : {int64_t{1}, parallel.expert_tensor_degree.value_or(tensor)}) {
+    const int64_t most = rules::default_expert_tensor(job, e, tensor);
+    for (const int64_t et : {int64_t{1}, parallel.expert_tensor_degree.value_or(most)}) {
       if (et == 1 && tensor > 1 && e == 1 && !parallel.expert_tensor_degree) continue;
-      if (!open_to(parallel.expert_tensor_degree, et) || rules::expert_problem(job, e, et, ranks))
+      if (!open_to(parallel.expert_tensor_degree, et) || rules::expert_problem(job, e, et, ranks) ||
+          rules::engine_experts_problem(job, tensor, e, et, std::nullopt)) {
         continue;
+      }
       if (degrees.empty() || degrees.back().expert != e || degrees.back().tensor != et) {
         degrees.push_back({e, et});
       }
@@ -385,6 +388,12 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
            kinds_.size() == 1 || (kind == Sharding::kParameters && offers_parameters()));
       if (!rules::agrees_on_shards(kind, z, split.data > 1)) continue;
       if (kind != Sharding::kNone && z == 1 && !alone) continue;
+      const bool shards = kind != Sharding::kNone;
+      if (shards && rules::engine_experts_problem(job_, split.tensor, split.expert,
+                                                  split.expert_tensor,
+                                                  z * split.tensor * split.context)) {
+        continue;
+      }
       if (!support.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
         continue;
       }

@@ -75,7 +75,13 @@ class GpuExperts final : public kernels::ExpertFunctions {
   at::Tensor sort_by_expert(const program::ExpertAttributes& experts, const at::Tensor& chosen,
                             const at::Tensor& rows, const at::Tensor& places) const override {
     const at::Tensor own = chosen.flatten().sub(experts.first);
-    const at::Tensor is_elsewhere = own.lt(0).logical_or_(own.ge(experts.count));
+    at::Tensor is_elsewhere = own.lt(0).logical_or_(own.ge(experts.count));
+    if (experts.own_tokens > 0) {
+      const int64_t first = experts.first_token * experts.per_token;
+      const int64_t end = first + experts.own_tokens * experts.per_token;
+      is_elsewhere.narrow(0, 0, first).fill_(true);
+      is_elsewhere.narrow(0, end, own.numel() - end).fill_(true);
+    }
     // Those of other ranks behind all others.
     const at::Tensor keys = own.masked_fill(is_elsewhere, experts.count).to(at::kLong);
     const at::Tensor order =

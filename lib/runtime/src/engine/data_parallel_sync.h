@@ -24,6 +24,9 @@ namespace smp::engine {
 // only after the reduction of its bucket. All ranks start that reduction after their last use of
 // these weights, and so after their last gather of them.
 //
+// A bucket's experts (layout::Bucket::experts) go with it, over the ranks that hold the same part of
+// the experts.
+//
 // Sharded gradients are reduce-scattered for each microbatch. The first sums become this rank's
 // part, further sums are added to it, and the shared buffer is zeroed for the next bucket. Used by
 // the engine's thread.
@@ -48,17 +51,40 @@ class DataParallelSync {
   void abandon();  // after an abort: waits until no buffer is used any more
 
  private:
-  void changed(int64_t bucket);  // negative: all
-  void show_weights();           // publishes all changes in the window
+  // The ranks that hold the same parts of a bucket, or its replicas; null: this rank is alone.
+  struct Peers {
+    comm::Communicator* data = nullptr;
+    comm::Communicator* shard = nullptr;
+    comm::Communicator* replica = nullptr;
+    const char *gradients = nullptr, *weights = nullptr;  // labels
+    std::unique_ptr<comm::PeerWindow> window = {};  // of the flat weights; null: all-gathers instead
+    int64_t shown = 0;                         // how often the window was published
+  };
+  const layout::Bucket& bucket_at(int64_t bucket) const;
+  Peers& peers_of(int64_t bucket) {
+    return bucket_at(bucket).is_of_experts ? of_experts_ : of_others_;
+  }
+  // Calls body(index) with the bucket and with its experts, if it has any.
+  template <typename Body>
+  void with_experts(int64_t bucket, const Body& body) {
+    body(bucket);
+    if (bucket_at(bucket).experts >= 0) body(bucket_at(bucket).experts);
+  }
+
+  void open_window(Peers& peers) const;
+  void changed(const Peers& peers);
+  void show_weights(Peers& peers);  // publishes all changes in the window
+  // Of one bucket, without its experts.
+  void mark_updated(int64_t bucket);
+  void start_reduce_of(int64_t bucket, bool is_first);
+  void finish_reduce_of(int64_t bucket, bool is_first);
+  void start_replicas_of(int64_t bucket);
+  void start_gather_of(int64_t bucket);
 
   parameters::FlatParameters& parameters_;
-  comm::Communicator* data_;
-  comm::Communicator* shard_;
-  comm::Communicator* replica_;
+  Peers of_others_, of_experts_;
   const bool shards_gradients_;
   const bool shards_weights_;
-  std::unique_ptr<comm::PeerWindow> window_;  // of the flat weights; null: all-gathers instead
-  int64_t shown_ = 0;                         // how often the window was published
   std::vector<comm::WorkPtr> reductions_;     // by bucket: all-reduces, or first halves
   std::vector<comm::WorkPtr> second_halves_;  // by bucket: all-reduces over the replicas
   std::vector<int64_t> published_in_;   // by bucket: the `shown_` that has its current weights

@@ -179,7 +179,7 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
 
 // Updates the buckets of the first layers first, because peers gather them first.
 void Engine::Impl::update_all() {
-  auto bucket = static_cast<int64_t>(model.parameters->layout().buckets.size());
+  auto bucket = static_cast<int64_t>(model.parameters->layout().scheduled);
   while (bucket-- > 0) {
     update.update(bucket);
     data_parallel.updated(bucket);

@@ -35,6 +35,12 @@ void StepUpdate::start_norms(int64_t bucket) {
   if (has_norms_.at(static_cast<size_t>(bucket))) return;
   has_norms_[static_cast<size_t>(bucket)] = true;
   model_.optimizer->start_norms(bucket);
+  const int32_t experts = experts_of(bucket);
+  if (experts >= 0) start_norms(experts);
+}
+
+int32_t StepUpdate::experts_of(int64_t bucket) const {
+  return model_.parameters->layout().buckets.at(static_cast<size_t>(bucket)).experts;
 }
 
 void StepUpdate::update(int64_t bucket) {
@@ -45,6 +51,8 @@ void StepUpdate::update(int64_t bucket) {
   } else if (!skips_) {
     model_.optimizer->update(bucket);
   }
+  const int32_t experts = experts_of(bucket);
+  if (experts >= 0) update(experts);
 }
 
 // One all-reduce a step carries norms, loss and counts: it tells every rank how to clip, what to

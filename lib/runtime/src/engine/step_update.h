@@ -34,11 +34,11 @@ class StepUpdate {
 
   void begin(int64_t step, double learning_rate);
 
-  // Sums the squares of a bucket's reduced gradients. agree() does so for buckets whose gradients
+  // Sums the squares of the reduced gradients of a bucket and its experts. agree() does so for buckets whose gradients
   // nobody reduces.
   void start_norms(int64_t bucket);
 
-  // Updates a reduced bucket. A skipped step updates nothing. A bucket whose sum of squares on this
+  // Updates a reduced bucket and its experts. A skipped step updates nothing. A bucket whose sum of squares on this
   // rank is not finite is not updated either; such a step fails in agree().
   void update(int64_t bucket);
 
@@ -48,6 +48,7 @@ class StepUpdate {
   StepResult agree(double loss, int64_t counted);
 
  private:
+  int32_t experts_of(int64_t bucket) const;  // which go with the bucket; -1 = none
   double clipping(double norm) const;
   double mean_correction(double counted) const;
   void add_router_loads();

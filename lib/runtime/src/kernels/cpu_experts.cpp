@@ -147,7 +147,10 @@ class CpuExperts final : public ExpertFunctions {
          *place = data_of<int32_t>(places);
     const auto* expert = data_of<int32_t>(chosen);
     const auto own = [&](int64_t i) { return expert[i] - experts.first; };
-    const auto is_own = [&](int64_t i) { return own(i) >= 0 && own(i) < experts.count; };
+    const auto is_own = [&](int64_t i) {
+      return own(i) >= 0 && own(i) < experts.count &&
+             program::sorts_token(experts, i / experts.per_token);
+    };
     for (int64_t i = 0; i < chosen.numel(); ++i) {
       if (is_own(i)) ++ends[own(i)];
     }

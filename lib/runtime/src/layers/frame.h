@@ -11,6 +11,7 @@
 #include "smp/comm/communicator.h"
 #include "smp/runtime/kernels/call_context.h"
 #include "smp/runtime/kernels/context_parallel.h"
+#include "smp/runtime/kernels/expert_parallel.h"
 #include "smp/runtime/kernels/tensor_parallel.h"
 #include "smp/runtime/layers/layer.h"
 
@@ -22,6 +23,7 @@ struct LayerOnRank {
   int64_t index = 0;  // in the model
   kernels::TensorParallel group;
   kernels::ContextParallel context;
+  kernels::ExpertParallel experts;
   at::Device device = at::kCPU;
   std::vector<at::Tensor> parameters;  // and their gradients, by value; else undefined
   // Of a router, in the backwards since they were last taken: fp64, the tokens that chose each
@@ -60,6 +62,7 @@ class Frame {
   const kernels::CallContext& call() const { return call_; }
   const kernels::TensorParallel& group() const { return layer_.group; }
   const kernels::ContextParallel& context() const { return layer_.context; }
+  const kernels::ExpertParallel& experts() const { return layer_.experts; }
   bool saves() const { return saves_; }
   const at::Tensor& router_sums() const { return layer_.router_sums; }
   std::vector<double>& step_choices() const { return layer_.step_choices; }

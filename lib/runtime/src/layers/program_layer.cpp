@@ -24,11 +24,13 @@ class ProgramLayer final : public Layer {
  public:
   ProgramLayer(const model::LayerSpec& layer, ParameterViews parameters,
                const kernels::TensorParallel& group, const kernels::ContextParallel& context,
+               const kernels::ExpertParallel& experts,
                std::shared_ptr<ProgramCache> programs)
       : layer_(layer), parameters_(std::move(parameters)), programs_(std::move(programs)) {
     rank_.index = layer.index;
     rank_.group = group;
     rank_.context = context;
+    rank_.experts = experts;
     rank_.device = parameters_.device();
     if (layer.kind == model::LayerKind::kMoeBlock) make_router_sums();
   }
@@ -70,7 +72,8 @@ model::LayerCall ProgramLayer::call_of(const std::vector<at::Tensor>& inputs) co
                         .sequence_parallel = group.splits_sequence,
                         .kinds = group.kinds,
                         .fusions = programs_->fusions(),
-                        .context = rank_.context.place};
+                        .context = rank_.context.place,
+                        .expert_degree = rank_.experts.degree};
   const at::Tensor& first = inputs[0];
   if (layer_.kind == model::LayerKind::kEmbedding) {
     call.micro_batch = first.size(-2);
@@ -255,13 +258,15 @@ std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model, const F
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
                                   const kernels::TensorParallel& group,
                                   std::shared_ptr<ProgramCache> programs,
-                                  const kernels::ContextParallel& context) {
+                                  const kernels::ContextParallel& context,
+                                  const kernels::ExpertParallel& experts) {
   SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
   SMP_CHECK((context.ring == nullptr) == (context.place.ring == 1));
   SMP_CHECK((context.exchange == nullptr) == (context.place.exchange == 1));
+  SMP_CHECK((experts.group == nullptr) == (experts.degree == 1));
   ParameterViews views(programs->model(), layer, std::move(parameters));
   return std::make_unique<ProgramLayer>(layer, std::move(views), group, context,
-                                        std::move(programs));
+                                        experts, std::move(programs));
 }
 
 }  // namespace smp::layers

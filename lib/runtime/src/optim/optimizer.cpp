@@ -93,6 +93,8 @@ struct Optimizer::Impl {
 void Optimizer::Impl::add_bucket(int64_t bucket, int64_t state) {
   const layout::RankLayout& layout = parameters->layout();
   const parameters::OwnedPart held = parameters->owned(bucket);
+  const layout::StateShare& share =
+      layout.share_of(layout.buckets.at(static_cast<size_t>(bucket)));
   BucketPart part;
   part.bucket = bucket;
   part.begin = held.begin;
@@ -108,10 +110,10 @@ void Optimizer::Impl::add_bucket(int64_t bucket, int64_t state) {
     // The replicas hold equal gradients, and each sums its share of them. The shares are parts of
     // each parameter, so they do not depend on the stage's other layers.
     const int64_t size = span.end - span.begin;
-    const int64_t share =
-        span.begin + mesh::part_begin(size, layout.state.replicas, layout.state.replica);
+    const int64_t begin =
+        span.begin + mesh::part_begin(size, share.replicas, share.replica);
     part.norms.push_back(
-        {share - held.begin, mesh::part_size(size, layout.state.replicas, layout.state.replica)});
+        {begin - held.begin, mesh::part_size(size, share.replicas, share.replica)});
     part.norm_layers.push_back(parameter.layer);
   }
   parts.push_back(std::move(part));
@@ -172,9 +174,10 @@ Optimizer::Optimizer(const OptimizerSpec& spec, parameters::FlatParameters& para
   impl_->names = impl_->rule->states();
   int64_t elements = 0;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
-    SMP_CHECK_EQ(layout.buckets[i].size() % layout.state.shards, 0);
+    const int64_t shards = layout.share_of(layout.buckets[i]).shards;
+    SMP_CHECK_EQ(layout.buckets[i].size() % shards, 0);
     impl_->add_bucket(static_cast<int64_t>(i), elements);
-    elements += layout.buckets[i].size() / layout.state.shards;
+    elements += layout.buckets[i].size() / shards;
   }
   SMP_CHECK_EQ(elements, layout.optimizer_elements);
   impl_->make_squares();

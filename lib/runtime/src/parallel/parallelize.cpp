@@ -64,10 +64,12 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
   const model::LayerCall call = layout::layer_call(plan, coord.tensor, coord.context);
   const kernels::ContextParallel context{call.context, model.groups->find(mesh::Axis::kRing),
                                          model.groups->find(mesh::Axis::kExchange)};
+  const kernels::ExpertParallel experts{model.groups->find(mesh::Axis::kExpert),
+                                        plan.degrees.expert};
   const auto programs = layers::make_program_cache(plan.job.model, plan.job.training.fusions);
   for (const model::LayerSpec& layer : layers) {
     model.layers.push_back(layers::make_layer(
-        layer, model.parameters->layer_parameters(layer.index), tensor, programs, context));
+        layer, model.parameters->layer_parameters(layer.index), tensor, programs, context, experts));
   }
 
   // The optimizer after the weights: master weights are copies of them. Its state covers only this

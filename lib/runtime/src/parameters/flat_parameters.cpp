@@ -128,15 +128,18 @@ struct FlatParameters::Impl {
     check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
   }
 
-  static at::Tensor whole_of(const FlatSide& side, const layout::Bucket& bucket, int32_t buffer) {
+  // Of a sharded side's buckets those of which a rank has all lie in the flat buffer as well.
+  at::Tensor whole_of(const FlatSide& side, const layout::Bucket& bucket, int32_t buffer) const {
     if (!side.is_sharded()) return side.flat.narrow(0, bucket.begin, bucket.size());
+    if (buffer < 0) return side.flat.narrow(0, bucket.part_begin, bucket.size());
     return side.buffers.at(static_cast<size_t>(buffer)).narrow(0, 0, bucket.size());
   }
 
   at::Tensor part_of(const FlatSide& side, const layout::Bucket& bucket) const {
-    const int64_t size = bucket.size() / layout.state.shards;
-    const int64_t begin = side.is_sharded() ? bucket.begin / layout.state.shards
-                                            : bucket.begin + layout.state.shard * size;
+    const layout::StateShare& share = layout.share_of(bucket);
+    const int64_t size = bucket.size() / share.shards;
+    const int64_t begin =
+        side.is_sharded() ? bucket.part_begin : bucket.begin + share.shard * size;
     return side.flat.narrow(0, begin, size);
   }
 };
@@ -207,10 +210,14 @@ void FlatParameters::initialise(uint64_t seed) {
   }
 }
 
-// With sharded gradients nothing needs zeroing: each reduction leaves the shared buffer zeroed, and
-// the step's first reduction overwrites this rank's part.
+// With sharded gradients nothing needs zeroing but what is whole all the same: each reduction leaves
+// the shared buffer zeroed, and the step's first reduction overwrites this rank's part.
 void FlatParameters::zero_gradients() {
   if (!impl_->gradients.is_sharded()) impl_->gradients.flat.zero_();
+  for (const layout::Bucket& bucket : impl_->layout.buckets) {
+    const bool is_whole = impl_->gradients.is_sharded() && bucket.gradient_buffer < 0;
+    if (is_whole) impl_->part_of(impl_->gradients, bucket).zero_();
+  }
   if (impl_->tied_gradient.defined()) impl_->tied_gradient.zero_();
 }
 
@@ -224,9 +231,10 @@ const at::Tensor& FlatParameters::gradients() const { return impl_->gradients.fl
 
 OwnedPart FlatParameters::owned(int64_t bucket) const {
   const layout::Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
-  const int64_t size = whole.size() / impl_->layout.state.shards;
+  const layout::StateShare& share = impl_->layout.share_of(whole);
+  const int64_t size = whole.size() / share.shards;
   OwnedPart owned;
-  owned.begin = whole.begin + impl_->layout.state.shard * size;
+  owned.begin = whole.begin + share.shard * size;
   owned.end = owned.begin + size;
   owned.weights = impl_->part_of(impl_->weights, whole);
   if (impl_->gradients.flat.defined()) owned.gradients = impl_->part_of(impl_->gradients, whole);
@@ -235,12 +243,12 @@ OwnedPart FlatParameters::owned(int64_t bucket) const {
 
 at::Tensor FlatParameters::whole_weights(int64_t bucket) const {
   const layout::Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
-  return Impl::whole_of(impl_->weights, whole, whole.weight_buffer);
+  return impl_->whole_of(impl_->weights, whole, whole.weight_buffer);
 }
 
 at::Tensor FlatParameters::whole_gradients(int64_t bucket) const {
   const layout::Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
-  return Impl::whole_of(impl_->gradients, whole, whole.gradient_buffer);
+  return impl_->whole_of(impl_->gradients, whole, whole.gradient_buffer);
 }
 
 const at::Tensor& FlatParameters::weight(int64_t index) const {

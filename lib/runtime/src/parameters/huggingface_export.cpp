@@ -38,16 +38,19 @@ struct Holder {
   int64_t end = 0;
 };
 
-// The elements of a parameter's box that a rank of the layout holds: all, or those of its shard.
+// The elements of a parameter's box that a rank of the layout sends: all, those of its shard, or
+// none, where another one has them too.
 std::pair<int64_t, int64_t> held_of(const layout::RankLayout& layout,
                                     const layout::PlacedParameter& parameter) {
   const int64_t size = parameter.box.size();
-  if (!layout.shards_weights()) return {0, size};
   for (const layout::Bucket& bucket : layout.buckets) {
     if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
-    const int64_t share = bucket.size() / layout.state.shards;
-    const int64_t begin = bucket.begin + layout.state.shard * share - parameter.offset;
-    return {std::clamp<int64_t>(begin, 0, size), std::clamp<int64_t>(begin + share, 0, size)};
+    const layout::StateShare& state = layout.share_of(bucket);
+    if (!parameter.counts || state.replica != 0) return {0, 0};
+    if (!layout.shards_weights()) return {0, state.shard == 0 ? size : 0};
+    const int64_t part = bucket.size() / state.shards;
+    const int64_t begin = bucket.begin + state.shard * part - parameter.offset;
+    return {std::clamp<int64_t>(begin, 0, size), std::clamp<int64_t>(begin + part, 0, size)};
   }
   check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
 }
@@ -59,11 +62,9 @@ std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   std::map<std::string, std::vector<Holder>> holders;
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
     const layout::RankLayout layout = layout::rank_layout(plan, rank);
-    const layout::StateShare& state = layout.state;
-    if (state.replica != 0 || (state.shard != 0 && !layout.shards_weights())) continue;
     for (const layout::PlacedParameter& parameter : layout.parameters) {
       const auto [begin, end] = held_of(layout, parameter);
-      if (!parameter.counts || begin == end) continue;
+      if (begin == end) continue;
       holders[parameter.spec.name].push_back({rank, parameter.box, begin, end});
     }
   }

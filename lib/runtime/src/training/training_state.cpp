@@ -89,16 +89,21 @@ struct OwnedPart {
   int64_t state = 0;          // of the first element in the optimizer's states
 };
 
-// With `counted_only`, skips copies that another tensor rank counts.
+// Of what a rank owns: all, or without copies that another tensor rank counts the experts that ranks
+// share, or all others.
+enum class Which { kAll, kCounted, kExperts };
+
 template <typename Body>
-void for_each_owned(const parameters::FlatParameters& parameters, bool counted_only,
-                    const Body& body) {
+void for_each_owned(const parameters::FlatParameters& parameters, Which which, const Body& body) {
   const layout::RankLayout& layout = parameters.layout();
   int64_t before = 0;  // elements of the rank's parts of earlier buckets
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const parameters::OwnedPart owned = parameters.owned(static_cast<int64_t>(b));
+    const bool is_of_experts = layout.buckets[b].is_of_experts;
+    const bool skips = is_of_experts ? which == Which::kCounted : which == Which::kExperts;
     for (const layout::PlacedParameter& parameter : layout.parameters) {
-      if (counted_only && !parameter.counts) continue;
+      if (skips) break;
+      if (which != Which::kAll && !parameter.counts) continue;
       const int64_t from = std::max(owned.begin, parameter.offset);
       const int64_t to = std::min(owned.end, parameter.offset + parameter.box.size());
       if (from >= to) continue;
@@ -112,12 +117,12 @@ void for_each_owned(const parameters::FlatParameters& parameters, bool counted_o
 
 // Each state has its own type, which may be wider than the weights'.
 std::vector<safetensors::TensorPiece> optimizer_pieces(const parallel::ParallelModel& model,
-                                                       bool counted_only, gpu::HostCopies& copies) {
+                                                       Which which, gpu::HostCopies& copies) {
   std::vector<safetensors::TensorPiece> pieces;
   for (const optim::Optimizer::State& state : model.optimizer->states()) {
     const DType dtype = ledger::dtype_of(state.values->scalar_type());
     std::byte* const data = copies.bytes_of(*state.values);
-    for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
+    for_each_owned(*model.parameters, which, [&](const OwnedPart& part) {
       pieces.push_back(piece_of(part.parameter, name_of_state(state.name, part.parameter.spec.name),
                                 dtype, part.begin, part.end, data + part.state * bytes_of(dtype)));
     });
@@ -127,10 +132,10 @@ std::vector<safetensors::TensorPiece> optimizer_pieces(const parallel::ParallelM
 
 // The weights that this rank updates. They are valid even while gathers are in flight.
 std::vector<safetensors::TensorPiece> owned_weights(const parallel::ParallelModel& model,
-                                                    bool counted_only, gpu::HostCopies& copies) {
+                                                    Which which, gpu::HostCopies& copies) {
   const DType dtype = model.parameters->dtype();
   std::vector<safetensors::TensorPiece> pieces;
-  for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
+  for_each_owned(*model.parameters, which, [&](const OwnedPart& part) {
     pieces.push_back(piece_of(part.parameter, part.parameter.spec.name, dtype, part.begin, part.end,
                               copies.bytes_of(part.weights) + part.place * bytes_of(dtype)));
   });
@@ -147,12 +152,15 @@ void append(std::vector<safetensors::TensorPiece>& all,
 std::vector<safetensors::TensorPiece> pieces_to_save(parallel::ParallelModel& model,
                                                      TrainingCounters& counters,
                                                      gpu::HostCopies& copies) {
-  const layout::StateShare& state = model.parameters->layout().state;
+  const layout::RankLayout& layout = model.parameters->layout();
   std::vector<safetensors::TensorPiece> pieces;
-  if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
-  std::vector<safetensors::TensorPiece> owned = owned_weights(model, true, copies);
-  append(owned, optimizer_pieces(model, true, copies));
-  append(pieces, safetensors::share_of(owned, state.replicas, state.replica));
+  if (layout.rank == 0) append(pieces, counter_pieces(counters));
+  for (const Which which : {Which::kCounted, Which::kExperts}) {
+    const layout::StateShare& share = which == Which::kExperts ? layout.expert_state : layout.state;
+    std::vector<safetensors::TensorPiece> owned = owned_weights(model, which, copies);
+    append(owned, optimizer_pieces(model, which, copies));
+    append(pieces, safetensors::share_of(owned, share.replicas, share.replica));
+  }
   return pieces;
 }
 
@@ -161,7 +169,7 @@ std::vector<safetensors::TensorPiece> pieces_to_load(parallel::ParallelModel& mo
                                                      gpu::HostCopies& copies) {
   std::vector<safetensors::TensorPiece> pieces = counter_pieces(counters);
   append(pieces, weights_to_load(model, copies));
-  append(pieces, optimizer_pieces(model, false, copies));
+  append(pieces, optimizer_pieces(model, Which::kAll, copies));
   return pieces;
 }
 
@@ -170,7 +178,7 @@ std::vector<safetensors::TensorPiece> weights_to_load(const parallel::ParallelMo
   const parameters::FlatParameters& parameters = *model.parameters;
   std::vector<safetensors::TensorPiece> pieces;
   if (parameters.layout().shards_weights()) {
-    pieces = owned_weights(model, false, copies);
+    pieces = owned_weights(model, Which::kAll, copies);
   } else {
     std::byte* const data = copies.bytes_of(parameters.weights());
     for (const layout::PlacedParameter& parameter : parameters.layout().parameters) {

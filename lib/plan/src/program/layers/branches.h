@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/layers/expert_exchange.h"
 #include "program/layers/head_exchange.h"
 #include "program/layers/parts.h"
 #include "program/layers/qk_norms.h"
@@ -182,7 +183,11 @@ class ExpertsBranch {
   ValueId dispatched(ValueId x, const std::string& name);
   ValueId combined(ValueId x, const std::string& name);
   void route(ValueId all);
-  void first_products(ValueId all, bool again);
+  void routed_products(ValueId x, bool again);
+  void shared_products(ValueId all, bool again);
+  template <typename Shared>
+  ValueId from_experts(ValueId rows, const std::string& name, std::string_view label,
+                       const Shared& shared);
   Hidden activation_backward(ValueId up, ValueId gate, ValueId weights, ValueId rows, ValueId ends,
                              ValueId dy, const std::string& name);
   ValueId router_backward(ValueId all, ValueId d_weights, ValueId d_shared_weights);
@@ -190,6 +195,7 @@ class ExpertsBranch {
   ProgramBuilder& builder_;
   const Region region_;
   const RouterAttributes router_;
+  ExpertExchange exchange_;  // where ranks share the experts
   const ActivationAttributes activation_;
   const NormParts norm_;
   const ValueId router_weight_, router_bias_, correction_bias_;
@@ -202,6 +208,8 @@ class ExpertsBranch {
   ValueId probabilities_ = kNoValue, chosen_ = kNoValue, weights_ = kNoValue;
   ValueId log_sums_ = kNoValue;
   ValueId rows_by_expert_ = kNoValue, ends_ = kNoValue, places_ = kNoValue;
+  ValueId row_weights_ = kNoValue;  // by rows_by_expert_, or by row
+  ValueId dispatched_ = kNoValue;   // rows that came from other ranks
   ValueId up_ = kNoValue, gate_ = kNoValue;
   ValueId shared_weights_ = kNoValue, shared_up_ = kNoValue, shared_gate_result_ = kNoValue;
 };

@@ -4,13 +4,16 @@
 #include "program/layers/branches.h"
 #include "smp/plan/base/check.h"
 
-// A router and its experts, and an expert for all tokens if there is one. Tensor ranks share the
-// experts: each computes those that it has for all tokens, and the outputs are summed as those of
-// any row-parallel matrix. All ranks compute the same scores.
+// A router and its experts, and an expert for all tokens if there is one. All tensor ranks compute
+// the same scores of all tokens. If they share the experts, each computes those that it has for all
+// tokens. If more ranks do (expert parallelism), each sends its part of the tokens to the ranks of
+// their experts, and these travel while the shared expert works. Either way the outputs are summed
+// as those of any row-parallel matrix.
 namespace smp::program {
 namespace {
 
-constexpr std::string_view kRouterLabel = "tensor.router";
+constexpr std::string_view kRouterLabel = "tensor.router", kExpertForward = "expert.forward",
+                           kExpertBackward = "expert.backward";
 
 // Tokens of a microbatch that an expert takes; 0 = all.
 int64_t capacity_of(const ModelSpec& model, int64_t tokens) {
@@ -44,6 +47,7 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
     : builder_(builder),
       region_(builder, builder.call().kinds.mlp),
       router_(router_of(builder.model(), builder.call())),
+      exchange_(builder, region_, router_),
       activation_(activation_of(builder.model())),
       norm_(branch_norm_parts(builder, "mlp_norm")),
       router_weight_(builder.parameter("mlp.router.weight")),
@@ -56,6 +60,17 @@ ExpertsBranch::ExpertsBranch(ProgramBuilder& builder)
   SMP_CHECK(!builder.model().shared_norm);
   SMP_CHECK(shared_.up == kNoValue || !builder.model().mlp_bias);
   const int64_t tokens = builder.call().tokens();
+  if (exchange_.exists()) {
+    const double rows = static_cast<double>(tokens * router_.experts_per_token) /
+                        static_cast<double>(region_.degree());
+    experts_ = {.count = exchange_.experts(),
+                .tokens = exchange_.tokens(),
+                .per_token = router_.experts_per_token,
+                .activation = activation_,
+                .expected_rows = rows};
+    rows_ = exchange_.rows();
+    return;
+  }
   experts_ = {.first = mesh::part_begin(router_.experts, region_.degree(), region_.rank()),
               .count = mesh::part_size(router_.experts, region_.degree(), region_.rank()),
               .tokens = router_.capacity > 0 ? router_.capacity : tokens,
@@ -79,7 +94,7 @@ std::vector<ValueId> ExpertsBranch::product_operands(ValueId x, ValueId weight, 
   std::vector<ValueId> operands{x, weight, ends_};
   if (bias == kNoValue) return operands;
   operands.push_back(bias);
-  if (weighted) operands.insert(operands.end(), {weights_, rows_by_expert_});
+  if (weighted) operands.insert(operands.end(), {row_weights_, rows_by_expert_});
   return operands;
 }
 
@@ -114,6 +129,25 @@ ValueId ExpertsBranch::combined(ValueId x, const std::string& name) {
   return y;
 }
 
+// The sum of what the experts have put out for each token, and of what `shared` adds, which it makes
+// while rows travel. It calls its argument with each addend.
+template <typename Shared>
+ValueId ExpertsBranch::from_experts(ValueId rows, const std::string& name, std::string_view label,
+                                    const Shared& shared) {
+  if (!exchange_.exists()) {
+    ValueId y = combined(rows, name);
+    shared([&](ValueId addend) { y = add_to(builder_, y, addend); });
+    return y;
+  }
+  const auto back = exchange_.start_to_tokens(rows, label);
+  ValueId sum = kNoValue;
+  shared([&](ValueId addend) {
+    sum = sum == kNoValue ? addend : add_to(builder_, sum, addend);
+  });
+  const ValueId y = combined(exchange_.at_tokens(back), name);
+  return sum == kNoValue ? y : add_to(builder_, y, sum);
+}
+
 void ExpertsBranch::route(ValueId all) {
   const Dim tokens{builder_.call().tokens(), "tokens"}, chosen{router_.experts_per_token, "chosen"};
   const DType wide = builder_.wide_dtype();
@@ -125,11 +159,19 @@ void ExpertsBranch::route(ValueId all) {
   if (router_.z_loss > 0) log_sums_ = builder_.made("log sums", {tokens}, wide);
   builder_.add(OperationKind::kRoute, {scores, correction_bias_},
                {probabilities_, chosen_, weights_, log_sums_}, router_);
-  rows_by_expert_ = builder_.made("rows by expert", {{rows_, "rows"}}, DType::kI32);
-  ends_ = builder_.made("ends", {{experts_.count, "experts", region_.degree()}}, DType::kI32);
-  places_ = builder_.made("places", {tokens, chosen}, DType::kI32);
-  builder_.add(OperationKind::kSortByExpert, {chosen_}, {rows_by_expert_, ends_, places_},
-               experts_);
+  if (exchange_.exists()) {
+    const ExpertExchange::Sorted sorted = exchange_.sort(chosen_);
+    ends_ = sorted.ends;
+    places_ = sorted.places;
+    row_weights_ = exchange_.weights_to_experts(weights_);
+  } else {
+    rows_by_expert_ = builder_.made("rows by expert", {{rows_, "rows"}}, DType::kI32);
+    ends_ = builder_.made("ends", {{experts_.count, "experts", region_.degree()}}, DType::kI32);
+    places_ = builder_.made("places", {tokens, chosen}, DType::kI32);
+    builder_.add(OperationKind::kSortByExpert, {chosen_}, {rows_by_expert_, ends_, places_},
+                 experts_);
+    row_weights_ = weights_;
+  }
   if (shared_gate_ == kNoValue) return;
   const ValueId gate_score = builder_.made("shared gate", {tokens, {1, ""}}, wide);
   builder_.add(OperationKind::kRouterScores, {all, shared_gate_}, {gate_score});
@@ -138,9 +180,7 @@ void ExpertsBranch::route(ValueId all) {
 }
 
 // The products before the activation, which selective recompute drops.
-void ExpertsBranch::first_products(ValueId all, bool again) {
-  const int64_t parts = region_.degree();
-  const ValueId x = dispatched(all, "dispatched");
+void ExpertsBranch::routed_products(ValueId x, bool again) {
   const auto routed = [&](ValueId weight, ValueId bias, ValueId& result, const std::string& name) {
     if (weight == kNoValue) return;
     const std::vector<ValueId> operands = product_operands(x, weight, bias, false);
@@ -152,6 +192,10 @@ void ExpertsBranch::first_products(ValueId all, bool again) {
   };
   routed(routed_.gate, biases_.gate, gate_, "experts gate");
   routed(routed_.up, biases_.up, up_, "experts up");
+}
+
+void ExpertsBranch::shared_products(ValueId all, bool again) {
+  const int64_t parts = region_.degree();
   const auto shared = [&](ValueId weight, ValueId& result, const std::string& name) {
     if (weight == kNoValue) return;
     if (again) {
@@ -171,27 +215,39 @@ ValueId ExpertsBranch::forward(ValueId x, ValueId residual, ValueId stats) {
   stats_ = normed.stats;
   const ValueId all = region_.gathered(normed.y, kForwardLabel);
   route(all);
-  first_products(all, false);
+  if (exchange_.exists()) {
+    const auto rows = exchange_.start_to_experts(all, "dispatched", kExpertForward);
+    shared_products(all, false);
+    dispatched_ = exchange_.at_experts(rows);
+    routed_products(dispatched_, false);
+  } else {
+    routed_products(dispatched(all, "dispatched"), false);
+    shared_products(all, false);
+  }
   const ValueId activated = builder_.made_like("activated", up_);
-  builder_.add(OperationKind::kExpertActivation, {up_, gate_, weights_, rows_by_expert_, ends_},
+  builder_.add(OperationKind::kExpertActivation, {up_, gate_, row_weights_, rows_by_expert_, ends_},
                {activated}, experts_);
-  ValueId y = combined(expert_product(product_operands(activated, routed_.down, biases_.down, true),
-                                      "experts down", {0, "hidden"}),
-                       "experts combined");
-  if (shared_.up != kNoValue) {
+  const ValueId down = expert_product(
+      product_operands(activated, routed_.down, biases_.down, true), "experts down", {0, "hidden"});
+  const ValueId y = from_experts(down, "experts combined", kExpertForward, [&](const auto& add) {
+    if (shared_.up == kNoValue) return;
     const ValueId hidden = builder_.made_like("shared activated", shared_up_);
     builder_.add(OperationKind::kExpertActivation,
                  {shared_up_, shared_gate_result_, shared_weights_, kNoValue, kNoValue}, {hidden},
                  experts_);
-    y = add_to(builder_, y, product(builder_, hidden, shared_.down, "shared down", {0, "hidden"}));
-  }
+    add(product(builder_, hidden, shared_.down, "shared down", {0, "hidden"}));
+  });
   return add_branch(builder_, "mlp_norm", residual, region_.summed(y, kForwardLabel), kNoValue,
                     hidden_dropout(builder_, region_, DropoutSite::kMlpOutput), "x + experts");
 }
 
 void ExpertsBranch::rematerialize() {
+  if (exchange_.exists()) routed_products(dispatched_, true);
+  if (exchange_.exists() && shared_.up == kNoValue) return;
   const ValueId normal = norm_again(builder_, norm_, x_, stats_, "mlp norm");
-  first_products(region_.gathered(normal, kForwardLabel), true);
+  const ValueId all = region_.gathered(normal, kForwardLabel);
+  if (!exchange_.exists()) routed_products(dispatched(all, "dispatched"), true);
+  shared_products(all, true);
 }
 
 // Gradients of the first products, and the activation again.
@@ -224,7 +280,7 @@ void ExpertsBranch::bias_gradients(ValueId d_down, Hidden& routed) {
                  {builder_.gradient_of(bias)});
   };
   const ValueId d_weights = builder_.over("d expert weights", routed.d_weights);
-  add({d_down, ends_, biases_.down, weights_, rows_by_expert_, routed.d_weights}, {d_weights},
+  add({d_down, ends_, biases_.down, row_weights_, rows_by_expert_, routed.d_weights}, {d_weights},
       biases_.down);
   routed.d_weights = d_weights;
   add({routed.d_up, ends_}, {}, biases_.up);
@@ -265,14 +321,9 @@ ValueId ExpertsBranch::backward(ValueId dy) {
   const bool defers = builder_.defers();
 
   // The second matrices.
-  const ValueId dispatched_dy = dispatched(all_dy, "d experts down");
-  Hidden routed = activation_backward(
-      up_, gate_, weights_, rows_by_expert_, ends_,
-      expert_input_gradient(dispatched_dy, routed_.down, "d activated", {0, "ffn"}), "experts");
-  builder_.weights([&] { expert_weight_gradient(dispatched_dy, routed.activated, routed_.down); });
-  bias_gradients(dispatched_dy, routed);
   Hidden shared;
-  if (shared_.up != kNoValue) {
+  const auto shared_down = [&] {
+    if (shared_.up == kNoValue) return;
     shared =
         activation_backward(shared_up_, shared_gate_result_, shared_weights_, kNoValue, kNoValue,
                             input_gradient(builder_, all_dy, shared_.down, "d shared activated",
@@ -282,6 +333,24 @@ ValueId ExpertsBranch::backward(ValueId dy) {
       const ValueId factor = defers ? region_.gathered(added, kBackwardLabel) : all_dy;
       weight_gradient(builder_, factor, shared.activated, shared_.down);
     });
+  };
+  ValueId dispatched_dy = kNoValue;
+  if (exchange_.exists()) {
+    const auto rows = exchange_.start_to_experts(all_dy, "d experts down", kExpertBackward);
+    shared_down();
+    dispatched_dy = exchange_.at_experts(rows);
+  } else {
+    dispatched_dy = dispatched(all_dy, "d experts down");
+  }
+  Hidden routed = activation_backward(
+      up_, gate_, row_weights_, rows_by_expert_, ends_,
+      expert_input_gradient(dispatched_dy, routed_.down, "d activated", {0, "ffn"}), "experts");
+  builder_.weights([&] { expert_weight_gradient(dispatched_dy, routed.activated, routed_.down); });
+  bias_gradients(dispatched_dy, routed);
+  if (exchange_.exists()) {
+    routed.d_weights = exchange_.weights_to_tokens(routed.d_weights);
+  } else {
+    shared_down();
   }
 
   // The first ones. The router's part is whole on each rank: one adds it to the sum.
@@ -293,23 +362,21 @@ ValueId ExpertsBranch::backward(ValueId dy) {
         builder_, d_rows,
         expert_input_gradient(routed.d_gate, routed_.gate, "d dispatched by gate", {0, "hidden"}));
   }
-  ValueId dx = combined(d_rows, "d mlp norm");
-  if (shared_.up != kNoValue) {
-    dx = add_to(builder_, dx,
-                input_gradient(builder_, shared.d_up, shared_.up, "d mlp norm by shared up",
-                               {0, "hidden"}));
-    if (shared_.gate != kNoValue) {
-      dx = add_to(builder_, dx,
-                  input_gradient(builder_, shared.d_gate, shared_.gate, "d mlp norm by shared gate",
-                                 {0, "hidden"}));
-    }
-  }
+  ValueId dx = from_experts(d_rows, "d mlp norm", kExpertBackward, [&](const auto& add) {
+    if (shared_.up == kNoValue) return;
+    add(input_gradient(builder_, shared.d_up, shared_.up, "d mlp norm by shared up",
+                       {0, "hidden"}));
+    if (shared_.gate == kNoValue) return;
+    add(input_gradient(builder_, shared.d_gate, shared_.gate, "d mlp norm by shared gate",
+                       {0, "hidden"}));
+  });
   const ValueId of_router = router_backward(all, routed.d_weights, shared.d_weights);
   if (region_.rank() == 0) dx = add_to(builder_, dx, of_router);
   const Region::Sum sum = region_.start_sum(dx, kBackwardLabel);
   builder_.weights([&] {
-    const ValueId again = defers ? region_.gathered(normal, kBackwardLabel) : all;
-    const ValueId x = dispatched(again, "dispatched");
+    const bool reads = !exchange_.exists() || shared_.up != kNoValue;
+    const ValueId again = defers && reads ? region_.gathered(normal, kBackwardLabel) : all;
+    const ValueId x = exchange_.exists() ? dispatched_ : dispatched(again, "dispatched");
     expert_weight_gradient(routed.d_up, x, routed_.up);
     expert_weight_gradient(routed.d_gate, x, routed_.gate);
     if (shared_.up == kNoValue) return;

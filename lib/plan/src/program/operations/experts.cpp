@@ -160,4 +160,38 @@ const OperationRules kExpertActivationBackwardRules = {
     .inputs = "up gate? weights? rows? ends? dy half?",
     .outputs = "d_up d_gate? y? d_weights?"};
 
+// Where ranks share the experts: each rank tells the others how many of its rows go to each of
+// their experts. `counts` has those of each rank for each expert of this one.
+const OperationRules kExpertCountsRules = {.name = "expert counts",
+                                           .kernel = KernelClass::kMessage,
+                                           .inputs = "ends",
+                                           .outputs = "counts ends",
+                                           .message = mesh::CollectiveOp::kAllToAll};
+// The weights of the rows that go, and the gradient of each choice's from those of the rows, 0 where
+// another rank has the token.
+const OperationRules kTakeWeightsRules = {.name = "take weights",
+                                          .kernel = KernelClass::kRows,
+                                          .inputs = "weights rows ends",
+                                          .outputs = "y"};
+const OperationRules kPutWeightsRules = {
+    .name = "put weights", .kernel = KernelClass::kRows, .inputs = "x places", .outputs = "y"};
+// Rows sorted by expert go to the ranks that have these, where they lie by rank; and back.
+const OperationRules kSendRowsRules = {.name = "send rows",
+                                       .kernel = KernelClass::kMessage,
+                                       .inputs = "x ends counts",
+                                       .outputs = "y",
+                                       .message = mesh::CollectiveOp::kSend};
+const OperationRules kReturnRowsRules = {.name = "return rows",
+                                         .kernel = KernelClass::kMessage,
+                                         .inputs = "x ends counts",
+                                         .outputs = "y",
+                                         .message = mesh::CollectiveOp::kSend};
+// From rows by rank, and of each by expert, to rows by expert, and of each by rank; and back.
+const OperationRules kRowsByExpertRules = {.name = "rows by expert",
+                                           .kernel = KernelClass::kRows,
+                                           .inputs = "x counts",
+                                           .outputs = "y"};
+const OperationRules kRowsByRankRules = {
+    .name = "rows by rank", .kernel = KernelClass::kRows, .inputs = "x counts", .outputs = "y"};
+
 }  // namespace smp::program

@@ -79,6 +79,13 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_expert_activation,
       run_expert_activation_backward,
       run_exchange,
+      run_expert_counts,
+      run_take_weights,
+      run_put_weights,
+      run_send_rows,
+      run_return_rows,
+      run_rows_by_expert,
+      run_rows_by_rank,
   };
   // Those behind are other frameworks', which build() never makes.
   static_assert(std::size(kKernels) == static_cast<size_t>(program::OperationKind::kRotate));

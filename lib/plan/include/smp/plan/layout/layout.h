@@ -29,8 +29,12 @@ struct PlacedParameter {
 struct RankLayout : StageBuckets {
   int64_t rank = 0;
   mesh::Coord coord;
-  StateShare state;
+  StateShare state, expert_state;
   std::vector<PlacedParameter> parameters;  // in forward order
+
+  const StateShare& share_of(const Bucket& bucket) const {
+    return bucket.is_of_experts ? expert_state : state;
+  }
 
   // Last stage of a model tied across stages: its copy of the token embedding, in buffers of its
   // own. The first stage owns the weight: it has the optimizer state, counts it, and sends it back.

@@ -24,19 +24,28 @@ struct Bucket {
   // is, in the flat buffer.
   int32_t gradient_buffer = -1;
   int32_t weight_buffer = -1;
+  int64_t part_begin = 0;  // of each rank's part where the flat buffer holds parts alone; elements
+  // The experts of its layers, where ranks share them (expert parallelism): a bucket of their own
+  // that is reduced, gathered and updated with this one, over other ranks; -1 = none.
+  int32_t experts = -1;
+  bool is_of_experts = false;
 
   int64_t size() const { return end - begin; }
 };
 
 // How the flat buffers of a rank are cut in buckets.
 struct StageBuckets : StageLayers {
-  std::vector<Bucket> buckets;  // in the order of reduction: last layers first
-  // The last bucket where small tensors persist (param_persistence_threshold): those of all layers,
+  // In the order of reduction: last layers first. Behind `scheduled` of them those of experts, which
+  // other buckets name.
+  std::vector<Bucket> buckets;
+  size_t scheduled = 0;
+  // The last scheduled bucket where small tensors persist (param_persistence_threshold): those of all layers,
   // in front of the flat buffers. It is gathered once a step and reduced once, after all layers'
   // backward; its buffers are its own. -1 = none.
   int32_t persistent_bucket = -1;
   bool opens_with_persistent = false;  // the first tensor of the first layer is among them
   int64_t elements = 0;                // of the flat buffers, padding included
+  int64_t part_elements = 0;           // of a rank's parts of all buckets
 
   // Elements of the buffers that buckets share while they are whole. Neighbouring buckets use
   // different buffers. Gradients are whole from a microbatch's first product to the end of their
@@ -63,6 +72,8 @@ struct StateShare {
   int64_t ranks() const { return shards * replicas; }
 };
 StateShare state_share(const Plan& plan, const mesh::Coord& coord = {});
+// The same for experts, of those ranks that hold the same part of the experts.
+StateShare expert_share(const Plan& plan, const mesh::Coord& coord = {});
 
 // Whether the plan cuts this over its shard ranks.
 bool shards_gradients(const Plan& plan);

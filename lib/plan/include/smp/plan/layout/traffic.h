@@ -31,6 +31,9 @@ struct Traffic {
   int64_t count = 0;       // elements per call
   int64_t calls = 0;       // per step
   int64_t wire_bytes = 0;  // that this rank sends per step, all calls together
+  // Where tokens choose their ranks, counts, calls and bytes are those of an even choice, and these
+  // the bytes of the worst one; 0: they are certain.
+  int64_t most_wire_bytes = 0;
 };
 
 // Numbers of a layer's router in the last message of a step: the tokens that chose each expert, the

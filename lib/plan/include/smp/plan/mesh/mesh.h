@@ -50,7 +50,9 @@ enum class Axis {
   kReplica,     // as kData, and same shard and context coordinates
   kModel,       // same data coordinate: pipeline x tensor x context (SMP's MP group)
   kTensorData,  // same pipeline coordinate: tensor x context x data (SMP's DP group)
-  kExpert,      // share the experts of a layer: see below
+  kExpert,      // share the experts of a layer: see below, and so for
+  kExpertData,  //   those that hold the same part of the experts: their gradients are summed
+  kExpertShard, //   of kExpertData those with the same replica coordinate
   kKvHead,      // tensor ranks that hold a copy of the same KV head (t > KV heads)
   kTied,        // first and last stage: holders of a tied embedding
 };
@@ -65,7 +67,8 @@ std::string_view name_of(Axis axis);
 //
 // Experts: the ranks of a stage, counted tensor first, then context, then data, are cut into runs
 // of expert_tensor ranks. The ranks of a run share the matrices of the same experts. `expert` runs
-// in a row hold all experts of a layer once. An expert group has one rank of each of these runs.
+// in a row, a block, hold all experts of a layer once. An expert group has one rank of each of these
+// runs. The ranks with the same place in their blocks hold the same part of the experts.
 class Mesh {
  public:
   // Throws ConfigError for a strategy that is no permutation of D, P, T.
@@ -80,9 +83,16 @@ class Mesh {
   // kKvHead and kTied depend on the model as well: kv_copies is the number of tensor ranks that
   // share a KV head (1 = none); kTied is {first stage, last stage}.
   std::vector<int64_t> group(int64_t rank, Axis axis, int64_t kv_copies = 1) const;
+  // Which of the `expert` parts of the experts a rank holds.
+  int64_t expert_part(const Coord& self) const;
 
  private:
+  // Its number among the ranks of its stage, and the rank of a number.
+  int64_t place_of(const Coord& self) const;
+  int64_t rank_at(int64_t pipeline, int64_t place) const;
   std::vector<int64_t> expert_group(const Coord& self) const;
+  // The ranks of these places of a stage that have the same place in their blocks.
+  std::vector<int64_t> same_experts(const Coord& self, int64_t begin, int64_t end) const;
 
   Degrees degrees_;
   std::string order_;  // e.g. "DPT"

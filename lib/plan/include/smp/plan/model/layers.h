@@ -108,6 +108,9 @@ struct Box {
 Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,
                int64_t tensor_rank);
 
+// The rows of the experts that each of `degree` ranks which share them holds.
+Box expert_box(const ParameterSpec& parameter, int64_t degree, int64_t part);
+
 // Ranks that hold the same KV head: max(1, t / num_kv_heads).
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree);
 
@@ -143,10 +146,10 @@ struct LayerCall {
   TensorKinds kinds = {};
   Fusions fusions = {};
   ContextPlace context = {};  // among the ranks that share a sequence; `sequence_length` is a part
-  // Of other frameworks' ranks (program/habits.h): those that share the experts, and those that cut
-  // each.
+  // Ranks that share the experts, and those that cut each.
   int64_t expert_degree = 1;
   int64_t expert_tensor_degree = 1;
+  // In other frameworks (program/habits.h).
   double fullest_experts = 1;  // tokens of the fullest rank's experts, over the mean
 
   // Number of ranks that share the matrices of a kind.
@@ -163,5 +166,8 @@ struct LayerCall {
   int64_t tokens() const { return micro_batch * sequence_length; }
   int64_t own_tokens() const { return sequence_parallel ? tokens() / tensor_degree : tokens(); }
 };
+
+// The part of a parameter that such a rank holds.
+Box parameter_box(const ModelSpec& model, const ParameterSpec& parameter, const LayerCall& call);
 
 }  // namespace smp::model

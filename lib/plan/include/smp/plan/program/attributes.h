@@ -200,6 +200,20 @@ struct ExpertAttributes {
   int64_t per_token = 1;  // experts that a token goes to
   ActivationAttributes activation;
   double expected_rows = 0;  // of all of them, on average; there may be more
+  // Of the tokens those whose rows are sorted; 0 = all.
+  int64_t first_token = 0, own_tokens = 0;
+};
+constexpr bool sorts_token(const ExpertAttributes& experts, int64_t token) {
+  return experts.own_tokens == 0 ||
+         (token >= experts.first_token && token < experts.first_token + experts.own_tokens);
+}
+
+// Ranks that share experts: rows go to the ranks of their experts, or back.
+struct RowExchangeAttributes {
+  std::string_view label;    // as in the traffic of a step: "expert.forward"
+  int64_t degree = 1;        // ranks
+  double expected_rows = 0;  // that a rank sends, its own among them, on average
+  bool waits = true;         // else a kWait stands behind it
 };
 
 // Products of an expert's rows take a multiple of this many, so that there are few different

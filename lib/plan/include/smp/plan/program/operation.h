@@ -92,6 +92,13 @@ enum class OperationKind : uint8_t {
   kExpertActivation,
   kExpertActivationBackward,
   kExchange,
+  kExpertCounts,
+  kTakeWeights,
+  kPutWeights,
+  kSendRows,
+  kReturnRows,
+  kRowsByExpert,
+  kRowsByRank,
   // Of other frameworks (habits.h): priced, and not run by the engine.
   kRotate,
   kRotateBackward,
@@ -118,7 +125,7 @@ using Attributes =
                  ProductAttributes, AttentionAttributes, QkNormAttributes, LatentAttributes,
                  ActivationAttributes, RowsAttributes, LossAttributes, MessageAttributes,
                  OwnTokensAttributes, ImageAttributes, ChannelAttributes, RouterAttributes,
-                 ExpertAttributes, ScanAttributes, ExchangeAttributes>;
+                 ExpertAttributes, ScanAttributes, ExchangeAttributes, RowExchangeAttributes>;
 
 // Scratch memory of an operation is what its entry in the table says.
 inline constexpr int64_t kScratchOfRules = -1;

@@ -8,6 +8,7 @@
 #include "smp/plan/model/layers.h"
 #include "smp/runtime/kernels/call_context.h"
 #include "smp/runtime/kernels/context_parallel.h"
+#include "smp/runtime/kernels/expert_parallel.h"
 #include "smp/runtime/kernels/tensor_parallel.h"
 
 namespace at {
@@ -101,6 +102,7 @@ std::shared_ptr<ProgramCache> make_program_cache(const ModelSpec& model,
 std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters parameters,
                                   const kernels::TensorParallel& group,
                                   std::shared_ptr<ProgramCache> programs,
-                                  const kernels::ContextParallel& context = {});
+                                  const kernels::ContextParallel& context = {},
+                                  const kernels::ExpertParallel& experts = {});
 
 }  // namespace smp::layers

@@ -64,7 +64,7 @@ class FlatParameters {
   const at::Tensor& gradients() const;  // likewise
 
   // The part of a bucket that this rank updates: elements [begin, end) of the layout's flat order,
-  // part `coord.shard` of z, with views of them. The optimizer reads and writes these views, and
+  // part `shard` of its StateShare's shards, with views of them. The optimizer reads and writes these views, and
   // checkpoints save from them. This rank owns the intersection of a parameter's [offset, offset +
   // size) with [begin, end).
   OwnedPart owned(int64_t bucket) const;
