@@ -66,8 +66,8 @@ std::string write_data(const std::string& folder);
 // Whether a plan can be made at all. What a plan refuses is for check().
 bool is_sensible(const Choice& choice);
 // The factors that this reads.
-inline constexpr std::array<Factor, 12> kSensed{kPipeline, kTensor,   kShard,    kReplica,
-                                                kContext,  kExperts,  kSharding, kSchedule,
-                                                kSequence, kSmall,    kFamily,   kMicrobatches};
+inline constexpr std::array<Factor, 12> kSensed{kPipeline, kTensor,  kShard,    kReplica,
+                                                kContext,  kExperts, kSharding, kSchedule,
+                                                kSequence, kSmall,   kFamily,   kMicrobatches};
 
 }  // namespace smp::parity

@@ -40,8 +40,8 @@ std::vector<LayoutCase> over_two_ranks() {
                 Sharding::kGradients),
       layout_of("p2, zb_h1", {.pipeline = 2, .replica = 2, .expert = 2}, Sharding::kNone,
                 PipelineKind::kZbH1)};
-  LayoutCase again = layout_of("t2 x d2, split sequences, recomputed",
-                               {.tensor = 2, .replica = 2, .expert = 2});
+  LayoutCase again =
+      layout_of("t2 x d2, split sequences, recomputed", {.tensor = 2, .replica = 2, .expert = 2});
   again.sequence_parallel = true;
   again.recompute = Recompute::kFull;
   layouts.push_back(again);
@@ -50,9 +50,9 @@ std::vector<LayoutCase> over_two_ranks() {
   selective.recompute = Recompute::kSelective;
   selective.offload_optimizer = selective.offload_parameters = true;
   layouts.push_back(selective);
-  LayoutCase in_v = layout_of("p2 x z2, offloaded, in the V of zb_v",
-                              {.pipeline = 2, .shard = 2, .expert = 2}, Sharding::kOptimizerState,
-                              PipelineKind::kZbV);
+  LayoutCase in_v =
+      layout_of("p2 x z2, offloaded, in the V of zb_v", {.pipeline = 2, .shard = 2, .expert = 2},
+                Sharding::kOptimizerState, PipelineKind::kZbV);
   in_v.virtual_stages = 2;
   in_v.offload_activations = true;
   layouts.push_back(in_v);
@@ -100,7 +100,8 @@ TEST_CASE("fp64, 3 steps: full experts over ranks") {
   compare(model, Precision::kFp64, layouts, 3);
 }
 
-// All tokens are the same one, and so choose the same expert: the fullest of 8 has 8 times the mean.
+// All tokens are the same one, and so choose the same expert: the fullest of 8 has 8 times the
+// mean.
 TEST_CASE("an imbalance of 8:1 trains the same and stays within the predicted memory") {
   ModelSpec model = olmoe_model();
   model.experts_per_token = 1;

@@ -37,14 +37,14 @@ void check(const Communicator& group, std::span<const int64_t> sent, std::span<c
   }
   for (size_t rank = 0; rank < size; ++rank) {
     if (sent[rank] < 0 || come[rank] < 0) {
-      refuse(fmt::format("rank {} has a part of {} elements", rank,
-                         std::min(sent[rank], come[rank])));
+      refuse(
+          fmt::format("rank {} has a part of {} elements", rank, std::min(sent[rank], come[rank])));
     }
   }
   const auto own = static_cast<size_t>(group.rank());
   if (sent[own] != come[own]) {
-    refuse(fmt::format("rank {} sends {} elements to itself and takes {}", own, sent[own],
-                       come[own]));
+    refuse(
+        fmt::format("rank {} sends {} elements to itself and takes {}", own, sent[own], come[own]));
   }
 }
 

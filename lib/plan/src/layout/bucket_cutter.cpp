@@ -61,7 +61,8 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
 
 // Assigns each bucket the buffer that holds it while it is whole, and returns the elements of the
 // buffers. Blocks rotate through `rotating` buffers. Embedding and head share a buffer of their
-// own, unless a tied head uses both at once. Experts have others, unless one rank has all of theirs.
+// own, unless a tied head uses both at once. Experts have others, unless one rank has all of
+// theirs.
 std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, bool shards_experts,
                                     int64_t rotating, int32_t Bucket::*buffer) {
   std::vector<int64_t> elements;
@@ -102,7 +103,7 @@ std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, bool s
 }  // namespace
 
 bool is_of_shared_experts(const Plan& plan, const model::ParameterSpec& parameter) {
-  return parameter.is_expert && plan.degrees.expert > 1;
+  return parameter.is_expert && shares_experts(plan);
 }
 
 model::Box box_of(const Plan& plan, const model::ParameterSpec& parameter, int64_t tensor_rank,
@@ -133,9 +134,9 @@ BucketCutter::Elements BucketCutter::elements_of(const model::LayerSpec& layer) 
   Elements elements;
   elements.opens_with_persistent = !persists.empty() && persists.front();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    int64_t& sum = persists[i]                                ? elements.persistent
+    int64_t& sum = persists[i]                               ? elements.persistent
                    : is_of_shared_experts(plan_, tensors[i]) ? elements.experts
-                                                              : elements.others;
+                                                             : elements.others;
     sum += size_on(tensor_rank_, tensors[i]);
     if (!persists[i]) elements.others_of_first += size_on(0, tensors[i]);
   }
@@ -264,10 +265,9 @@ void BucketCutter::share_buffers(const std::vector<std::pair<size_t, size_t>>& r
   if (!layout::shards_weights(plan_)) return;
   int64_t gathered = std::min(1 + plan_.job.parallel.prefetch_layers, buckets);
   const int64_t most = plan_.job.parallel.max_live_parameters;
-  const int64_t lasting =
-      cut.persistent_bucket >= 0
-          ? cut.buckets[static_cast<size_t>(cut.persistent_bucket)].size()
-          : 0;
+  const int64_t lasting = cut.persistent_bucket >= 0
+                              ? cut.buckets[static_cast<size_t>(cut.persistent_bucket)].size()
+                              : 0;
   do {
     cut.weight_buffers =
         shared_buffers(cut, tied_here, shards_experts, gathered, &Bucket::weight_buffer);

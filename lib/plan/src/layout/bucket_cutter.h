@@ -26,8 +26,8 @@ class BucketCutter {
   struct Elements {
     bool opens_with_persistent = false;
     int64_t persistent = 0;
-    int64_t others = 0;   // without `experts`
-    int64_t experts = 0;  // where ranks share them
+    int64_t others = 0;           // without `experts`
+    int64_t experts = 0;          // where ranks share them
     int64_t others_of_first = 0;  // on the first tensor rank, with experts
   };
   Elements elements_of(const model::LayerSpec& layer);

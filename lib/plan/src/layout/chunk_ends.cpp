@@ -20,8 +20,7 @@ model::LayerCall layer_call(const Plan& plan, int64_t tensor_rank, int64_t conte
                       .ring_rank = context_rank / degrees.exchange,
                       .exchange = degrees.exchange,
                       .exchange_rank = context_rank % degrees.exchange},
-          .expert_degree = degrees.expert,
-          .expert_tensor_degree = degrees.expert_tensor};
+          .expert_degree = shares_experts(plan) ? degrees.expert : 1};
 }
 
 std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout) {

@@ -95,7 +95,8 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
   if (tied_across_stages(plan) && is_last) {
     const model::LayerSpec embedding = model::layers_of(model).front();
-    layout.tied_copy = place(plan, layout.coord, expert_part, specs_of(plan, embedding).front(), 0, 0);
+    layout.tied_copy =
+        place(plan, layout.coord, expert_part, specs_of(plan, embedding).front(), 0, 0);
     layout.tied_copy->counts = false;
   }
   return layout;

@@ -21,8 +21,8 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   } else {
     axes.push_back(mesh::Axis::kData);
   }
-  if (plan.degrees.expert > 1) {
-    axes.push_back(mesh::Axis::kExpert);
+  axes.push_back(mesh::Axis::kExpert);
+  if (shares_experts(plan)) {
     axes.push_back(state_share(plan).shards > 1 ? mesh::Axis::kExpertShard
                                                 : mesh::Axis::kExpertData);
   }

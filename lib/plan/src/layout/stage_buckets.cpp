@@ -1,6 +1,7 @@
 #include "smp/plan/layout/stage_buckets.h"
 
 #include "smp/plan/model/layers.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
@@ -28,11 +29,15 @@ StateShare state_share(const Plan& plan, const mesh::Coord& coord) {
           .replica = coord.replica};
 }
 
+bool shares_experts(const Plan& plan) {
+  return plan.degrees.expert > 1 && rules::exchanges_rows(plan.job);
+}
+
 // A block of ranks that hold all experts lies within a replica where states are sharded
-// (rules::expert_problem).
+// (rules::engine_experts_problem).
 StateShare expert_share(const Plan& plan, const mesh::Coord& coord) {
   const mesh::Degrees& degrees = plan.degrees;
-  if (degrees.expert == 1) return state_share(plan, coord);
+  if (!shares_experts(plan)) return state_share(plan, coord);
   const int64_t block = degrees.expert * degrees.expert_tensor;
   const int64_t of_replica = degrees.tensor * degrees.context * degrees.shard;
   const int64_t place =

@@ -35,8 +35,7 @@ class TrafficList {
     SMP_CHECK(index < size);
     const int64_t hosts = grid_of(plan_, group).hosts;
     const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype), 0, hosts);
-    const int64_t most_wire =
-        calls * wire_bytes(op, size, index, most, bytes_of(dtype), 0, hosts);
+    const int64_t most_wire = calls * wire_bytes(op, size, index, most, bytes_of(dtype), 0, hosts);
     for (Traffic& row : rows_) {
       if (row.label == label && row.op == op && row.axis == axis && row.dtype == dtype &&
           row.count == count) {

@@ -59,11 +59,6 @@ std::optional<int64_t> chunks_of_schedule(PipelineKind kind) {
   return kind == PipelineKind::kZbV ? 2 : 1;
 }
 
-// Whether ranks that share experts run our engine's program of them.
-bool exchanges_rows(const JobSpec& job) {
-  return job.parallel.framework.is_engine() && job.cluster.device == DeviceKind::kCpu;
-}
-
 void require(const std::optional<std::string>& problem) {
   if (problem) throw ConfigError(*problem);
 }
@@ -98,6 +93,10 @@ mesh::Degrees degrees_of(const JobSpec& job) {
                                    shards ? std::optional(t * c * z) : std::nullopt));
   }
   return degrees;
+}
+
+bool exchanges_rows(const JobSpec& job) {
+  return job.parallel.framework.is_engine() && job.cluster.device == DeviceKind::kCpu;
 }
 
 std::optional<std::string> engine_experts_problem(const JobSpec& job, int64_t tensor,

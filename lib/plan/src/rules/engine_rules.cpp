@@ -246,7 +246,8 @@ const EngineRule kRules[] = {
     {[](const Plan& plan) {
        return shares_experts(plan) && plan.job.cluster.device == DeviceKind::kCuda;
      },
-     "parallel.expert_parallel_degree: above 1 with cluster.device: cuda (on GPUs the engine shares "
+     "parallel.expert_parallel_degree: above 1 with cluster.device: cuda (on GPUs the engine "
+     "shares "
      "experts over the tensor ranks)",
      Concerns::kPlace},
     {[](const Plan& plan) {

@@ -7,6 +7,7 @@
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/layers.h"
+#include "smp/plan/rules/degree_rules.h"
 
 namespace smp::cost {
 namespace {
@@ -83,8 +84,8 @@ links::Placement expert_placement(const choice::LayoutChoice& choice, const JobS
 links::Placement expert_states_placement(const choice::LayoutChoice& choice, const JobSpec& job) {
   const int64_t block = int64_t{choice.expert} * std::max(1, choice.expert_tensor);
   const bool shards = state_ranks(job, choice).shards > 1;
-  const int64_t ranks = int64_t{choice.tensor} * choice.context *
-                        (shards ? choice.shard : choice.data());
+  const int64_t ranks =
+      int64_t{choice.tensor} * choice.context * (shards ? choice.shard : choice.data());
   // The ranks of a stage lie behind each other where data is the fastest axis behind tensor.
   const int64_t inner = int64_t{choice.tensor} * choice.context;
   const int64_t stride = block < inner ? block * stride_of('T', choice, job)
@@ -151,7 +152,7 @@ double group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
     add_placed(shard_placement(choice, job));
     add(choice.replica, data * choice.shard);
   }
-  if (choice.expert > 1 && job.parallel.framework.is_engine()) {
+  if (choice.expert > 1 && rules::exchanges_rows(job)) {
     add_placed(expert_placement(choice, job));
     add_placed(expert_states_placement(choice, job));
   }

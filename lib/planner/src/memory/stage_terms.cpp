@@ -15,6 +15,7 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
+#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
 #include "smp/planner/cost/narrow_matmuls.h"
@@ -51,8 +52,8 @@ double library_workspace(const JobSpec& job) {
 // Elements of a stage's layers, as our engine cuts them into buckets.
 class BucketLayers {
  public:
-  // `persistent`: whether small tensors stay gathered, outside the buckets. `whole_experts`: whether
-  // a rank's experts are on no other one, and in no buffer.
+  // `persistent`: whether small tensors stay gathered, outside the buckets. `whole_experts`:
+  // whether a rank's experts are on no other one, and in no buffer.
   BucketLayers(const cost::LayerBytes& layers, const cost::StageHolds& holds, bool persistent,
                bool whole_experts)
       : layers_(layers), holds_(holds), persistent_(persistent), whole_experts_(whole_experts) {
@@ -144,7 +145,8 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
   }
   if (cost::state_ranks(job, choice).shards == 1) return;
   const bool shards_weights = choice.sharding == Sharding::kParameters;
-  const bool whole_experts = choice.expert > 1 && rules.expert_share == 1;
+  const bool whole_experts =
+      choice.expert > 1 && smp::rules::exchanges_rows(job) && rules.expert_share == 1;
   BucketLayers buckets(layers, holds, shards_weights, whole_experts);
   // A tied table's copy on the last stage is in no bucket and stays whole.
   if (tied && holds.head && !holds.embedding) {

@@ -389,9 +389,9 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
       if (!rules::agrees_on_shards(kind, z, split.data > 1)) continue;
       if (kind != Sharding::kNone && z == 1 && !alone) continue;
       const bool shards = kind != Sharding::kNone;
-      if (shards && rules::engine_experts_problem(job_, split.tensor, split.expert,
-                                                  split.expert_tensor,
-                                                  z * split.tensor * split.context)) {
+      if (shards &&
+          rules::engine_experts_problem(job_, split.tensor, split.expert, split.expert_tensor,
+                                        z * split.tensor * split.context)) {
         continue;
       }
       if (!support.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {

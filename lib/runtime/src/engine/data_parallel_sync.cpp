@@ -139,10 +139,9 @@ void DataParallelSync::start_replicas_of(int64_t bucket) {
   const Peers& peers = peers_of(bucket);
   SMP_CHECK(peers.replica != nullptr);
   const at::Tensor part = parameters_.owned(bucket).gradients;
-  second_halves_.at(static_cast<size_t>(bucket)) =
-      peers.replica->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
-                                parameters_.gradient_dtype(), comm::ReduceOp::kSum,
-                                peers.gradients);
+  second_halves_.at(static_cast<size_t>(bucket)) = peers.replica->all_reduce(
+      part.const_data_ptr(), part.mutable_data_ptr(), part.numel(), parameters_.gradient_dtype(),
+      comm::ReduceOp::kSum, peers.gradients);
 }
 
 void DataParallelSync::finish_replicas(int64_t bucket) {

@@ -24,8 +24,8 @@ namespace smp::engine {
 // only after the reduction of its bucket. All ranks start that reduction after their last use of
 // these weights, and so after their last gather of them.
 //
-// A bucket's experts (layout::Bucket::experts) go with it, over the ranks that hold the same part of
-// the experts.
+// A bucket's experts (layout::Bucket::experts) go with it, over the ranks that hold the same part
+// of the experts.
 //
 // Sharded gradients are reduce-scattered for each microbatch. The first sums become this rank's
 // part, further sums are added to it, and the shared buffer is zeroed for the next bucket. Used by
@@ -57,8 +57,9 @@ class DataParallelSync {
     comm::Communicator* shard = nullptr;
     comm::Communicator* replica = nullptr;
     const char *gradients = nullptr, *weights = nullptr;  // labels
-    std::unique_ptr<comm::PeerWindow> window = {};  // of the flat weights; null: all-gathers instead
-    int64_t shown = 0;                         // how often the window was published
+    std::unique_ptr<comm::PeerWindow> window =
+        {};             // of the flat weights; null: all-gathers instead
+    int64_t shown = 0;  // how often the window was published
   };
   const layout::Bucket& bucket_at(int64_t bucket) const;
   Peers& peers_of(int64_t bucket) {

@@ -34,12 +34,12 @@ class StepUpdate {
 
   void begin(int64_t step, double learning_rate);
 
-  // Sums the squares of the reduced gradients of a bucket and its experts. agree() does so for buckets whose gradients
-  // nobody reduces.
+  // Sums the squares of the reduced gradients of a bucket and its experts. agree() does so for
+  // buckets whose gradients nobody reduces.
   void start_norms(int64_t bucket);
 
-  // Updates a reduced bucket and its experts. A skipped step updates nothing. A bucket whose sum of squares on this
-  // rank is not finite is not updated either; such a step fails in agree().
+  // Updates a reduced bucket and its experts. A skipped step updates nothing. A bucket whose sum of
+  // squares on this rank is not finite is not updated either; such a step fails in agree().
   void update(int64_t bucket);
 
   // Collective over the world. `loss`: the sum over this rank's microbatches, without the loss

@@ -24,8 +24,7 @@ class ProgramLayer final : public Layer {
  public:
   ProgramLayer(const model::LayerSpec& layer, ParameterViews parameters,
                const kernels::TensorParallel& group, const kernels::ContextParallel& context,
-               const kernels::ExpertParallel& experts,
-               std::shared_ptr<ProgramCache> programs)
+               const kernels::ExpertParallel& experts, std::shared_ptr<ProgramCache> programs)
       : layer_(layer), parameters_(std::move(parameters)), programs_(std::move(programs)) {
     rank_.index = layer.index;
     rank_.group = group;
@@ -265,8 +264,8 @@ std::unique_ptr<Layer> make_layer(const model::LayerSpec& layer, LayerParameters
   SMP_CHECK((context.exchange == nullptr) == (context.place.exchange == 1));
   SMP_CHECK((experts.group == nullptr) == (experts.degree == 1));
   ParameterViews views(programs->model(), layer, std::move(parameters));
-  return std::make_unique<ProgramLayer>(layer, std::move(views), group, context,
-                                        experts, std::move(programs));
+  return std::make_unique<ProgramLayer>(layer, std::move(views), group, context, experts,
+                                        std::move(programs));
 }
 
 }  // namespace smp::layers

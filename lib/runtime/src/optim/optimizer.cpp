@@ -93,8 +93,7 @@ struct Optimizer::Impl {
 void Optimizer::Impl::add_bucket(int64_t bucket, int64_t state) {
   const layout::RankLayout& layout = parameters->layout();
   const parameters::OwnedPart held = parameters->owned(bucket);
-  const layout::StateShare& share =
-      layout.share_of(layout.buckets.at(static_cast<size_t>(bucket)));
+  const layout::StateShare& share = layout.share_of(layout.buckets.at(static_cast<size_t>(bucket)));
   BucketPart part;
   part.bucket = bucket;
   part.begin = held.begin;
@@ -110,8 +109,7 @@ void Optimizer::Impl::add_bucket(int64_t bucket, int64_t state) {
     // The replicas hold equal gradients, and each sums its share of them. The shares are parts of
     // each parameter, so they do not depend on the stage's other layers.
     const int64_t size = span.end - span.begin;
-    const int64_t begin =
-        span.begin + mesh::part_begin(size, share.replicas, share.replica);
+    const int64_t begin = span.begin + mesh::part_begin(size, share.replicas, share.replica);
     part.norms.push_back(
         {begin - held.begin, mesh::part_size(size, share.replicas, share.replica)});
     part.norm_layers.push_back(parameter.layer);

@@ -68,8 +68,9 @@ ParallelModel apply_parallelism(const Plan& plan, comm::Communicator& world,
                                         plan.degrees.expert};
   const auto programs = layers::make_program_cache(plan.job.model, plan.job.training.fusions);
   for (const model::LayerSpec& layer : layers) {
-    model.layers.push_back(layers::make_layer(
-        layer, model.parameters->layer_parameters(layer.index), tensor, programs, context, experts));
+    model.layers.push_back(layers::make_layer(layer,
+                                              model.parameters->layer_parameters(layer.index),
+                                              tensor, programs, context, experts));
   }
 
   // The optimizer after the weights: master weights are copies of them. Its state covers only this

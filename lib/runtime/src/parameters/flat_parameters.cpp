@@ -138,8 +138,7 @@ struct FlatParameters::Impl {
   at::Tensor part_of(const FlatSide& side, const layout::Bucket& bucket) const {
     const layout::StateShare& share = layout.share_of(bucket);
     const int64_t size = bucket.size() / share.shards;
-    const int64_t begin =
-        side.is_sharded() ? bucket.part_begin : bucket.begin + share.shard * size;
+    const int64_t begin = side.is_sharded() ? bucket.part_begin : bucket.begin + share.shard * size;
     return side.flat.narrow(0, begin, size);
   }
 };
@@ -210,8 +209,8 @@ void FlatParameters::initialise(uint64_t seed) {
   }
 }
 
-// With sharded gradients nothing needs zeroing but what is whole all the same: each reduction leaves
-// the shared buffer zeroed, and the step's first reduction overwrites this rank's part.
+// With sharded gradients nothing needs zeroing but what is whole all the same: each reduction
+// leaves the shared buffer zeroed, and the step's first reduction overwrites this rank's part.
 void FlatParameters::zero_gradients() {
   if (!impl_->gradients.is_sharded()) impl_->gradients.flat.zero_();
   for (const layout::Bucket& bucket : impl_->layout.buckets) {

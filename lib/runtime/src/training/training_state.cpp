@@ -89,8 +89,8 @@ struct OwnedPart {
   int64_t state = 0;          // of the first element in the optimizer's states
 };
 
-// Of what a rank owns: all, or without copies that another tensor rank counts the experts that ranks
-// share, or all others.
+// Of what a rank owns: all, or without copies that another tensor rank counts the experts that
+// ranks share, or all others.
 enum class Which { kAll, kCounted, kExperts };
 
 template <typename Body>

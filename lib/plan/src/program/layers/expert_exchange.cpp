@@ -42,10 +42,10 @@ ExpertExchange::Sorted ExpertExchange::sort(ValueId chosen) {
   sorted_.rows = builder_.made("rows by expert", {{sent_, "rows"}}, DType::kI32);
   all_ends_ = builder_.made("ends of all experts", {{sorting_.count, "experts"}}, DType::kI32);
   sorted_.places = builder_.made("places", builder_.value(chosen).shape, DType::kI32);
-  builder_.add(OperationKind::kSortByExpert, {chosen},
-               {sorted_.rows, all_ends_, sorted_.places}, sorting_);
-  counts_ = builder_.made("rows that come", {{degree_, "ranks"}, {experts_, "experts"}},
-                          DType::kI32);
+  builder_.add(OperationKind::kSortByExpert, {chosen}, {sorted_.rows, all_ends_, sorted_.places},
+               sorting_);
+  counts_ =
+      builder_.made("rows that come", {{degree_, "ranks"}, {experts_, "experts"}}, DType::kI32);
   sorted_.ends = builder_.made("ends", {{experts_, "experts"}}, DType::kI32);
   builder_.add(OperationKind::kExpertCounts, {all_ends_}, {counts_, sorted_.ends},
                RowExchangeAttributes{.label = kCountsLabel, .degree = degree_});
@@ -78,7 +78,8 @@ ValueId ExpertExchange::grouped(OperationKind kind, ValueId x) {
   const Value from = builder_.value(x);
   const ValueId y = builder_.made(from.name + " grouped", from.shape, from.dtype);
   builder_.add(kind, {x, counts_}, {y},
-               RowExchangeAttributes{.label = {}, .degree = degree_, .expected_rows = sorting_.expected_rows});
+               RowExchangeAttributes{
+                   .label = {}, .degree = degree_, .expected_rows = sorting_.expected_rows});
   return y;
 }
 
@@ -95,11 +96,10 @@ ValueId ExpertExchange::at_experts(const UnderWay& rows) {
 }
 
 ValueId ExpertExchange::weights_to_experts(ValueId weights) {
-  const ValueId rows = builder_.made("weights by row", {{sent_, "rows"}},
-                                     builder_.value(weights).dtype);
+  const ValueId rows =
+      builder_.made("weights by row", {{sent_, "rows"}}, builder_.value(weights).dtype);
   builder_.add(OperationKind::kTakeWeights, {weights, sorted_.rows, all_ends_}, {rows});
-  const UnderWay sent =
-      send(OperationKind::kSendRows, rows, received_, kWeightsForward, true);
+  const UnderWay sent = send(OperationKind::kSendRows, rows, received_, kWeightsForward, true);
   return grouped(OperationKind::kRowsByExpert, sent.come);
 }
 
@@ -111,12 +111,11 @@ ExpertExchange::UnderWay ExpertExchange::start_to_tokens(ValueId x, std::string_
 ValueId ExpertExchange::at_tokens(const UnderWay& rows) { return come(rows); }
 
 ValueId ExpertExchange::weights_to_tokens(ValueId weights) {
-  const UnderWay back = send(OperationKind::kReturnRows,
-                             grouped(OperationKind::kRowsByRank, weights), sent_,
-                             kWeightsBackward, true);
-  const ValueId by_choice =
-      builder_.made("d weights by choice", builder_.value(sorted_.places).shape,
-                    builder_.value(weights).dtype);
+  const UnderWay back =
+      send(OperationKind::kReturnRows, grouped(OperationKind::kRowsByRank, weights), sent_,
+           kWeightsBackward, true);
+  const ValueId by_choice = builder_.made(
+      "d weights by choice", builder_.value(sorted_.places).shape, builder_.value(weights).dtype);
   builder_.add(OperationKind::kPutWeights, {back.come, sorted_.places}, {by_choice});
   return by_choice;
 }

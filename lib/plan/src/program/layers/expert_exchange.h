@@ -43,8 +43,8 @@ class ExpertExchange {
   UnderWay start_to_experts(ValueId x, const std::string& name, std::string_view label);
   ValueId at_experts(const UnderWay& rows);
   ValueId weights_to_experts(ValueId weights);
-  // Back: rows of experts, which the tokens add up; of weights those of each choice, 0 where another
-  // tensor rank has the token.
+  // Back: rows of experts, which the tokens add up; of weights those of each choice, 0 where
+  // another tensor rank has the token.
   UnderWay start_to_tokens(ValueId x, std::string_view label);
   ValueId at_tokens(const UnderWay& rows);  // [sent, cols]
   ValueId weights_to_tokens(ValueId weights);

@@ -129,8 +129,8 @@ ValueId ExpertsBranch::combined(ValueId x, const std::string& name) {
   return y;
 }
 
-// The sum of what the experts have put out for each token, and of what `shared` adds, which it makes
-// while rows travel. It calls its argument with each addend.
+// The sum of what the experts have put out for each token, and of what `shared` adds, which it
+// makes while rows travel. It calls its argument with each addend.
 template <typename Shared>
 ValueId ExpertsBranch::from_experts(ValueId rows, const std::string& name, std::string_view label,
                                     const Shared& shared) {
@@ -141,9 +141,7 @@ ValueId ExpertsBranch::from_experts(ValueId rows, const std::string& name, std::
   }
   const auto back = exchange_.start_to_tokens(rows, label);
   ValueId sum = kNoValue;
-  shared([&](ValueId addend) {
-    sum = sum == kNoValue ? addend : add_to(builder_, sum, addend);
-  });
+  shared([&](ValueId addend) { sum = sum == kNoValue ? addend : add_to(builder_, sum, addend); });
   const ValueId y = combined(exchange_.at_tokens(back), name);
   return sum == kNoValue ? y : add_to(builder_, y, sum);
 }
@@ -227,8 +225,8 @@ ValueId ExpertsBranch::forward(ValueId x, ValueId residual, ValueId stats) {
   const ValueId activated = builder_.made_like("activated", up_);
   builder_.add(OperationKind::kExpertActivation, {up_, gate_, row_weights_, rows_by_expert_, ends_},
                {activated}, experts_);
-  const ValueId down = expert_product(
-      product_operands(activated, routed_.down, biases_.down, true), "experts down", {0, "hidden"});
+  const ValueId down = expert_product(product_operands(activated, routed_.down, biases_.down, true),
+                                      "experts down", {0, "hidden"});
   const ValueId y = from_experts(down, "experts combined", kExpertForward, [&](const auto& add) {
     if (shared_.up == kNoValue) return;
     const ValueId hidden = builder_.made_like("shared activated", shared_up_);

@@ -167,8 +167,8 @@ const OperationRules kExpertCountsRules = {.name = "expert counts",
                                            .inputs = "ends",
                                            .outputs = "counts ends",
                                            .message = mesh::CollectiveOp::kAllToAll};
-// The weights of the rows that go, and the gradient of each choice's from those of the rows, 0 where
-// another rank has the token.
+// The weights of the rows that go, and the gradient of each choice's from those of the rows, 0
+// where another rank has the token.
 const OperationRules kTakeWeightsRules = {.name = "take weights",
                                           .kernel = KernelClass::kRows,
                                           .inputs = "weights rows ends",
@@ -187,10 +187,8 @@ const OperationRules kReturnRowsRules = {.name = "return rows",
                                          .outputs = "y",
                                          .message = mesh::CollectiveOp::kSend};
 // From rows by rank, and of each by expert, to rows by expert, and of each by rank; and back.
-const OperationRules kRowsByExpertRules = {.name = "rows by expert",
-                                           .kernel = KernelClass::kRows,
-                                           .inputs = "x counts",
-                                           .outputs = "y"};
+const OperationRules kRowsByExpertRules = {
+    .name = "rows by expert", .kernel = KernelClass::kRows, .inputs = "x counts", .outputs = "y"};
 const OperationRules kRowsByRankRules = {
     .name = "rows by rank", .kernel = KernelClass::kRows, .inputs = "x counts", .outputs = "y"};
 

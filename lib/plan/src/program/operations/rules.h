@@ -21,9 +21,9 @@ extern const OperationRules kTakeRowsRules, kAddRowsRules, kAddPositionsRules,
     kPositionGradientRules;
 extern const OperationRules kSoftmaxLossRules, kSoftmaxGradientRules;
 extern const OperationRules kOwnTokensRules, kAllReduceRules, kAllGatherRules, kReduceScatterRules,
-    kWaitRules, kGatherChannelsRules, kOwnChannelsRules, kExchangeRules,
-    kExpertCountsRules, kTakeWeightsRules, kPutWeightsRules, kSendRowsRules, kReturnRowsRules,
-    kRowsByExpertRules, kRowsByRankRules;
+    kWaitRules, kGatherChannelsRules, kOwnChannelsRules, kExchangeRules, kExpertCountsRules,
+    kTakeWeightsRules, kPutWeightsRules, kSendRowsRules, kReturnRowsRules, kRowsByExpertRules,
+    kRowsByRankRules;
 extern const OperationRules kConvolutionRules, kConvolutionInputGradientRules,
     kConvolutionWeightGradientRules, kReluRules, kReluBackwardRules, kTanhRules, kTanhBackwardRules,
     kMaxPoolRules, kMaxPoolBackwardRules, kMeanPoolRules, kMeanPoolBackwardRules, kReshapeRules;

@@ -37,8 +37,8 @@ std::vector<int64_t> rows_from_ranks(const at::Tensor& counts) {
   const int64_t experts = counts.size(1);
   std::vector<int64_t> rows;
   for (int64_t rank = 0; rank < counts.size(0); ++rank) {
-    rows.push_back(std::accumulate(count + rank * experts, count + (rank + 1) * experts,
-                                   int64_t{0}));
+    rows.push_back(
+        std::accumulate(count + rank * experts, count + (rank + 1) * experts, int64_t{0}));
   }
   return rows;
 }

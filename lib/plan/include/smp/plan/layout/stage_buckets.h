@@ -35,13 +35,13 @@ struct Bucket {
 
 // How the flat buffers of a rank are cut in buckets.
 struct StageBuckets : StageLayers {
-  // In the order of reduction: last layers first. Behind `scheduled` of them those of experts, which
-  // other buckets name.
+  // In the order of reduction: last layers first. Behind `scheduled` of them those of experts,
+  // which other buckets name.
   std::vector<Bucket> buckets;
   size_t scheduled = 0;
-  // The last scheduled bucket where small tensors persist (param_persistence_threshold): those of all layers,
-  // in front of the flat buffers. It is gathered once a step and reduced once, after all layers'
-  // backward; its buffers are its own. -1 = none.
+  // The last scheduled bucket where small tensors persist (param_persistence_threshold): those of
+  // all layers, in front of the flat buffers. It is gathered once a step and reduced once, after
+  // all layers' backward; its buffers are its own. -1 = none.
   int32_t persistent_bucket = -1;
   bool opens_with_persistent = false;  // the first tensor of the first layer is among them
   int64_t elements = 0;                // of the flat buffers, padding included
@@ -72,6 +72,8 @@ struct StateShare {
   int64_t ranks() const { return shards * replicas; }
 };
 StateShare state_share(const Plan& plan, const mesh::Coord& coord = {});
+// Whether ranks share the experts of a layer, and exchange rows (rules::exchanges_rows).
+bool shares_experts(const Plan& plan);
 // The same for experts, of those ranks that hold the same part of the experts.
 StateShare expert_share(const Plan& plan, const mesh::Coord& coord = {});
 

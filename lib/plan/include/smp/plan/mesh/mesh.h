@@ -39,22 +39,22 @@ struct Coord {
 
 // The groups of ranks that collectives run in.
 enum class Axis {
-  kWorld,       // everybody
-  kPipeline,    // all coordinates but this one are the same, and so for
-  kTensor,      //   each of these axes
-  kContext,     //
-  kRing,        // of kContext those that pass keys and values on
-  kExchange,    // of kContext those that exchange heads
-  kData,        // whose gradients are summed: context x data (SMP's RDP group)
-  kShard,       // as kData, and same replica coordinate
-  kReplica,     // as kData, and same shard and context coordinates
-  kModel,       // same data coordinate: pipeline x tensor x context (SMP's MP group)
-  kTensorData,  // same pipeline coordinate: tensor x context x data (SMP's DP group)
-  kExpert,      // share the experts of a layer: see below, and so for
-  kExpertData,  //   those that hold the same part of the experts: their gradients are summed
-  kExpertShard, //   of kExpertData those with the same replica coordinate
-  kKvHead,      // tensor ranks that hold a copy of the same KV head (t > KV heads)
-  kTied,        // first and last stage: holders of a tied embedding
+  kWorld,        // everybody
+  kPipeline,     // all coordinates but this one are the same, and so for
+  kTensor,       //   each of these axes
+  kContext,      //
+  kRing,         // of kContext those that pass keys and values on
+  kExchange,     // of kContext those that exchange heads
+  kData,         // whose gradients are summed: context x data (SMP's RDP group)
+  kShard,        // as kData, and same replica coordinate
+  kReplica,      // as kData, and same shard and context coordinates
+  kModel,        // same data coordinate: pipeline x tensor x context (SMP's MP group)
+  kTensorData,   // same pipeline coordinate: tensor x context x data (SMP's DP group)
+  kExpert,       // share the experts of a layer: see below, and so for
+  kExpertData,   //   those that hold the same part of the experts: their gradients are summed
+  kExpertShard,  //   of kExpertData those with the same replica coordinate
+  kKvHead,       // tensor ranks that hold a copy of the same KV head (t > KV heads)
+  kTied,         // first and last stage: holders of a tied embedding
 };
 std::string_view name_of(Axis axis);
 
@@ -67,8 +67,8 @@ std::string_view name_of(Axis axis);
 //
 // Experts: the ranks of a stage, counted tensor first, then context, then data, are cut into runs
 // of expert_tensor ranks. The ranks of a run share the matrices of the same experts. `expert` runs
-// in a row, a block, hold all experts of a layer once. An expert group has one rank of each of these
-// runs. The ranks with the same place in their blocks hold the same part of the experts.
+// in a row, a block, hold all experts of a layer once. An expert group has one rank of each of
+// these runs. The ranks with the same place in their blocks hold the same part of the experts.
 class Mesh {
  public:
   // Throws ConfigError for a strategy that is no permutation of D, P, T.

@@ -19,8 +19,8 @@
 //   context: c divides the sequence; in a decoder 2c does, so that each rank takes an early and a
 //     late slice of causal attention (Megatron-LM); c divides the world size
 //   experts: e divides the experts, et the width of one, e*et the ranks t*c*d of a stage; in our
-//     engine on CPUs with e > 1: t divides e, et = 1, and e divides the t*c*z ranks that share a copy of
-//     sharded states
+//     engine on CPUs with e > 1: t divides e, et = 1, and e divides the t*c*z ranks that share a
+//     copy of sharded states
 //   sequence parallelism: t > 1 divides the tokens that a rank keeps of a sequence
 //   batch ramp: every batch of the ramp is a multiple of micro_batch x d
 namespace smp::rules {
@@ -38,6 +38,9 @@ std::optional<std::string> exchange_problem(const JobSpec& job, int64_t tensor, 
                                             int64_t exchange);
 std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, int64_t expert_tensor,
                                           int64_t stage_ranks);
+// Whether ranks that share experts run our engine's program of them: of other frameworks, and on
+// GPUs, they are priced by habits.
+bool exchanges_rows(const JobSpec& job);
 // expert_tensor_degree where no key says it: 1 in our engine on CPUs with e > 1, else t.
 int64_t default_expert_tensor(const JobSpec& job, int64_t expert, int64_t tensor);
 // Of our engine on CPUs, where e > 1. `shard_ranks`: t*c*z where states are sharded, else nothing.

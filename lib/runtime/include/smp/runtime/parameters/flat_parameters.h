@@ -64,9 +64,9 @@ class FlatParameters {
   const at::Tensor& gradients() const;  // likewise
 
   // The part of a bucket that this rank updates: elements [begin, end) of the layout's flat order,
-  // part `shard` of its StateShare's shards, with views of them. The optimizer reads and writes these views, and
-  // checkpoints save from them. This rank owns the intersection of a parameter's [offset, offset +
-  // size) with [begin, end).
+  // part `shard` of its StateShare's shards, with views of them. The optimizer reads and writes
+  // these views, and checkpoints save from them. This rank owns the intersection of a parameter's
+  // [offset, offset + size) with [begin, end).
   OwnedPart owned(int64_t bucket) const;
 
   // All of a bucket, [size]: its range of the flat buffer, or the shared buffer that it uses.
