@@ -178,4 +178,27 @@ TEST_CASE("experts are spread over neighbours of a stage: tensor, then context, 
   CHECK(stages.group(0, Axis::kExpert) == Ranks{0, 1, 4, 5});
   CHECK(stages.group(2, Axis::kExpert) == Ranks{2, 3, 6, 7});
   CHECK(name_of(Axis::kExpert) == "expert");
+  CHECK(copies.expert_part(copies.coord_of(6)) == 2);
+  CHECK(stages.expert_part(stages.coord_of(7)) == 3);
+}
+
+TEST_CASE("ranks with the same part of the experts are those with the same place in their blocks") {
+  using Ranks = std::vector<int64_t>;
+  const Mesh mesh({.tensor = 2, .shard = 2, .replica = 2, .expert = 2, .expert_tensor = 1},
+                  "cluster");
+  CHECK(mesh.group(0, Axis::kExpertData) == Ranks{0, 2, 4, 6});
+  CHECK(mesh.group(3, Axis::kExpertData) == Ranks{1, 3, 5, 7});
+  CHECK(mesh.group(0, Axis::kExpertShard) == Ranks{0, 2});
+  CHECK(mesh.group(7, Axis::kExpertShard) == Ranks{5, 7});
+  CHECK(mesh.group(7, Axis::kReplica) == Ranks{3, 7});
+  // A block is as large as a replica: nobody shares the states of its experts.
+  const Mesh whole({.shard = 2, .replica = 2, .expert = 2}, "cluster");
+  CHECK(whole.group(1, Axis::kExpertShard) == Ranks{1});
+  CHECK(whole.group(1, Axis::kExpertData) == Ranks{1, 3});
+  // On the second stage, by context ranks first.
+  const Mesh stages({.pipeline = 2, .shard = 2, .context = 2, .expert = 2}, "cluster");
+  CHECK(stages.group(2, Axis::kExpert) == Ranks{2, 3});
+  CHECK(stages.group(2, Axis::kExpertData) == Ranks{2, 6});
+  CHECK(name_of(Axis::kExpertData) == "expert_data");
+  CHECK(name_of(Axis::kExpertShard) == "expert_shard");
 }

@@ -54,6 +54,8 @@ std::vector<LayerCall> calls_of(const ModelSpec& model) {
             call.kinds = {.attention = false, .mlp = false, .embedding = false};
           }
           calls.push_back(call);
+          call.expert_degree = 2;  // ranks that share experts
+          if (shares && model.num_experts > 0 && model.num_experts % 2 == 0) calls.push_back(call);
         }
       }
     }
@@ -70,7 +72,8 @@ TEST_CASE("programs: every layer's is proved, fused or not") {
       unfused.fusions = kUnfused;
       for (const LayerSpec& layer : layers_of(model)) {
         INFO(model.name, " ", layer.name, " degree ", call.tensor_degree, " split ",
-             call.sequence_parallel, " shares ", call.kinds.mlp, " bytes ", bytes_of(call.dtype));
+             call.sequence_parallel, " shares ", call.kinds.mlp, " bytes ", bytes_of(call.dtype),
+             " experts over ", call.expert_degree);
         CHECK(verify(build(model, layer, unfused)) == "");
         CHECK(verify(build(model, layer, call)) == "");
       }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "smp/plan/jobfile/job_reader.h"
+#include "smp/plan/spec/plan.h"
 
 using namespace smp;
 using namespace smp::jobfile;
@@ -51,6 +52,27 @@ TEST_CASE("experts are spread over ranks that divide them and a stage's ranks") 
         "expert_ffn_hidden_size (512) is not divisible by expert_tensor_degree 3");
   job.model.num_experts = 0;
   CHECK(expert_problem(job, 2, 1, 16) == "the model has no experts to spread over 2 ranks");
+}
+
+TEST_CASE("in our engine on CPUs whole experts are spread, over tensor ranks first") {
+  JobSpec job = mixture_job();
+  CHECK(engine_experts_problem(job, 4, 2, 4, 3) == Problem());  // on GPUs
+  CHECK(default_expert_tensor(job, 2, 4) == 4);
+  job.cluster.device = DeviceKind::kCpu;
+  CHECK(default_expert_tensor(job, 2, 4) == 1);
+  CHECK(default_expert_tensor(job, 1, 4) == 4);
+  CHECK(engine_experts_problem(job, 4, 1, 4, 3) == Problem());
+  CHECK(engine_experts_problem(job, 2, 4, 1, 8) == Problem());
+  CHECK(engine_experts_problem(job, 2, 4, 1, std::nullopt) == Problem());
+  CHECK(engine_experts_problem(job, 2, 4, 2, 8) ==
+        "expert_tensor_degree (2) is above 1 with expert_parallel_degree (4): the engine gives "
+        "each expert to one rank");
+  CHECK(engine_experts_problem(job, 4, 2, 1, 8) ==
+        "expert_parallel_degree (2) is no multiple of tensor_parallel_degree (4): the tensor "
+        "ranks, which have a part of the tokens each, share the experts too");
+  CHECK(engine_experts_problem(job, 2, 4, 1, 2) ==
+        "expert_parallel_degree (4) does not divide the 2 ranks of a stage that share a copy of "
+        "its sharded states (tensor x context x sharded_data_parallel_degree)");
 }
 
 TEST_CASE("sequence parallelism splits tokens over tensor ranks") {

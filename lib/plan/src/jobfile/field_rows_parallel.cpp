@@ -68,7 +68,8 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "expert_tensor_degree",
        SMP_AT(parallel.expert_tensor_degree),
-       "ranks that share an expert's matrices; auto = tensor_parallel_degree",
+       "ranks that share an expert's matrices; auto = tensor_parallel_degree, in our engine 1 if "
+       "expert_parallel_degree is above 1",
        {.min = 1,
         .max = kMostWidth,
         .condition = kMixture,

@@ -1,7 +1,6 @@
 #include "smp/plan/layout/stage_buckets.h"
 
 #include "smp/plan/model/layers.h"
-#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/plan.h"
 
@@ -30,7 +29,7 @@ StateShare state_share(const Plan& plan, const mesh::Coord& coord) {
 }
 
 bool shares_experts(const Plan& plan) {
-  return plan.degrees.expert > 1 && rules::exchanges_rows(plan.job);
+  return plan.degrees.expert > 1 && exchanges_rows(plan.job);
 }
 
 // A block of ranks that hold all experts lies within a replica where states are sharded

@@ -12,6 +12,7 @@
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/job_names.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp::rules {
 namespace {
@@ -95,10 +96,6 @@ mesh::Degrees degrees_of(const JobSpec& job) {
   return degrees;
 }
 
-bool exchanges_rows(const JobSpec& job) {
-  return job.parallel.framework.is_engine() && job.cluster.device == DeviceKind::kCpu;
-}
-
 std::optional<std::string> engine_experts_problem(const JobSpec& job, int64_t tensor,
                                                   int64_t expert, int64_t expert_tensor,
                                                   std::optional<int64_t> shard_ranks) {
@@ -120,10 +117,6 @@ std::optional<std::string> engine_experts_problem(const JobSpec& job, int64_t te
       "expert_parallel_degree ({}) does not divide the {} ranks of a stage that share a copy of "
       "its sharded states (tensor x context x sharded_data_parallel_degree)",
       expert, *shard_ranks);
-}
-
-int64_t default_expert_tensor(const JobSpec& job, int64_t expert, int64_t tensor) {
-  return exchanges_rows(job) && expert > 1 ? 1 : tensor;
 }
 
 std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {

@@ -1,7 +1,6 @@
 #include "smp/plan/spec/plan.h"
 
 #include "smp/plan/base/check.h"
-#include "smp/plan/rules/degree_rules.h"
 
 namespace smp {
 
@@ -28,8 +27,8 @@ void close_plain_keys(JobSpec& job) {
   if (job.model.num_experts > 0) {
     close(parallel.expert_parallel_degree, int64_t{1});
     close(parallel.expert_tensor_degree,
-          rules::default_expert_tensor(job, *parallel.expert_parallel_degree,
-                                       parallel.tensor_parallel_degree.value_or(1)));
+          default_expert_tensor(job, *parallel.expert_parallel_degree,
+                                parallel.tensor_parallel_degree.value_or(1)));
   }
   close(parallel.sequence_parallel, false);
   close(parallel.virtual_pipeline_degree, int64_t{parallel.pipeline == PipelineKind::kZbV ? 2 : 1});
@@ -39,6 +38,14 @@ void close_plain_keys(JobSpec& job) {
   close(parallel.offload_activations, false);
   close(parallel.offload_optimizer, false);
   close(parallel.offload_parameters, false);
+}
+
+bool exchanges_rows(const JobSpec& job) {
+  return job.parallel.framework.is_engine() && job.cluster.device == DeviceKind::kCpu;
+}
+
+int64_t default_expert_tensor(const JobSpec& job, int64_t expert, int64_t tensor) {
+  return exchanges_rows(job) && expert > 1 ? 1 : tensor;
 }
 
 DType compute_dtype(const Plan& plan) {

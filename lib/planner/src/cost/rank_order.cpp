@@ -7,7 +7,7 @@
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/mesh/collective.h"
 #include "smp/plan/model/layers.h"
-#include "smp/plan/rules/degree_rules.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp::cost {
 namespace {
@@ -152,7 +152,7 @@ double group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
     add_placed(shard_placement(choice, job));
     add(choice.replica, data * choice.shard);
   }
-  if (choice.expert > 1 && rules::exchanges_rows(job)) {
+  if (choice.expert > 1 && exchanges_rows(job)) {
     add_placed(expert_placement(choice, job));
     add_placed(expert_states_placement(choice, job));
   }

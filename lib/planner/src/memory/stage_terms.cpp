@@ -15,9 +15,9 @@
 #include "smp/plan/model/frozen_parts.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
-#include "smp/plan/rules/degree_rules.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
+#include "smp/plan/spec/plan.h"
 #include "smp/planner/cost/narrow_matmuls.h"
 
 namespace smp::memory {
@@ -145,8 +145,7 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
   }
   if (cost::state_ranks(job, choice).shards == 1) return;
   const bool shards_weights = choice.sharding == Sharding::kParameters;
-  const bool whole_experts =
-      choice.expert > 1 && smp::rules::exchanges_rows(job) && rules.expert_share == 1;
+  const bool whole_experts = choice.expert > 1 && exchanges_rows(job) && rules.expert_share == 1;
   BucketLayers buckets(layers, holds, shards_weights, whole_experts);
   // A tied table's copy on the last stage is in no bucket and stays whole.
   if (tied && holds.head && !holds.embedding) {

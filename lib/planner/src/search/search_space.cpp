@@ -79,7 +79,7 @@ std::vector<ExpertDegrees> expert_degrees(const JobSpec& job, bool open, int64_t
   for (const int64_t e : choice::divisors(job.model.num_experts)) {
     if (!open && !parallel.expert_parallel_degree && e > 1) continue;
     if (!open_to(parallel.expert_parallel_degree, e)) continue;
-    const int64_t most = rules::default_expert_tensor(job, e, tensor);
+    const int64_t most = default_expert_tensor(job, e, tensor);
     for (const int64_t et : {int64_t{1}, parallel.expert_tensor_degree.value_or(most)}) {
       if (et == 1 && tensor > 1 && e == 1 && !parallel.expert_tensor_degree) continue;
       if (!open_to(parallel.expert_tensor_degree, et) || rules::expert_problem(job, e, et, ranks) ||

@@ -72,7 +72,7 @@ struct StateShare {
   int64_t ranks() const { return shards * replicas; }
 };
 StateShare state_share(const Plan& plan, const mesh::Coord& coord = {});
-// Whether ranks share the experts of a layer, and exchange rows (rules::exchanges_rows).
+// Whether ranks share the experts of a layer, and exchange rows (exchanges_rows()).
 bool shares_experts(const Plan& plan);
 // The same for experts, of those ranks that hold the same part of the experts.
 StateShare expert_share(const Plan& plan, const mesh::Coord& coord = {});

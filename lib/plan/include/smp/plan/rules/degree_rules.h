@@ -38,11 +38,6 @@ std::optional<std::string> exchange_problem(const JobSpec& job, int64_t tensor, 
                                             int64_t exchange);
 std::optional<std::string> expert_problem(const JobSpec& job, int64_t expert, int64_t expert_tensor,
                                           int64_t stage_ranks);
-// Whether ranks that share experts run our engine's program of them: of other frameworks, and on
-// GPUs, they are priced by habits.
-bool exchanges_rows(const JobSpec& job);
-// expert_tensor_degree where no key says it: 1 in our engine on CPUs with e > 1, else t.
-int64_t default_expert_tensor(const JobSpec& job, int64_t expert, int64_t tensor);
 // Of our engine on CPUs, where e > 1. `shard_ranks`: t*c*z where states are sharded, else nothing.
 std::optional<std::string> engine_experts_problem(const JobSpec& job, int64_t tensor,
                                                   int64_t expert, int64_t expert_tensor,

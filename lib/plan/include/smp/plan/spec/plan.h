@@ -66,6 +66,12 @@ struct Plan {
 // framework smp. For plans that are made without a planner.
 void close_plain_keys(JobSpec& job);
 
+// Whether ranks that share experts run our engine's program of them, in which rows travel: of other
+// frameworks, and on GPUs, they are priced by habits.
+bool exchanges_rows(const JobSpec& job);
+// expert_tensor_degree where no key says it: 1 in our engine on CPUs with e > 1, else t.
+int64_t default_expert_tensor(const JobSpec& job, int64_t expert, int64_t tensor);
+
 // Element type of weights and activations.
 DType compute_dtype(const Plan& plan);
 
