@@ -67,8 +67,7 @@ TEST_CASE("uneven exchanges of two groups are under way at once") {
     const int size = world.size();
     std::vector<int64_t> all(static_cast<size_t>(size), 5), some{3, 3};
     std::vector<double> in(20, world.rank()), out(20), in_half(6, -world.rank()), out_half(6);
-    const WorkPtr of_all =
-        all_to_all_v(world, in.data(), all, out.data(), all, DType::kF64, "all");
+    const WorkPtr of_all = all_to_all_v(world, in.data(), all, out.data(), all, DType::kF64, "all");
     all_to_all_v(*half, in_half.data(), some, out_half.data(), some, DType::kF64, "half")->wait();
     of_all->wait();
     for (int i = 0; i < 20; ++i) CHECK(out[static_cast<size_t>(i)] == i / 5);
