@@ -46,6 +46,8 @@ std::string describe_groups(const Plan& plan, int64_t rank) {
       {"TP", mesh::Axis::kTensor, "share each layer's matrices"},
       {"ring", mesh::Axis::kRing, "pass keys and values of their sequences on"},
       {"heads", mesh::Axis::kExchange, "exchange heads of their sequences"},
+      {"experts", mesh::Axis::kExpert, "share the experts of each layer"},
+      {"same", mesh::Axis::kExpertData, "hold the same part of the experts"},
       {"DP", mesh::Axis::kTensorData, "same stage"},
       {"RDP", mesh::Axis::kData, "same stage and same part of each matrix"},
       {"shard", mesh::Axis::kShard, "share one copy of the sharded state"},
@@ -54,7 +56,10 @@ std::string describe_groups(const Plan& plan, int64_t rank) {
   for (const auto& group : groups) {
     const bool shares_sequences =
         group.axis == mesh::Axis::kRing || group.axis == mesh::Axis::kExchange;
+    const bool shares_experts =
+        group.axis == mesh::Axis::kExpert || group.axis == mesh::Axis::kExpertData;
     if (shares_sequences && degrees.context == 1) continue;
+    if (shares_experts && degrees.expert == 1) continue;
     const std::vector<int64_t> ranks = mesh.group(rank, group.axis);
     text += fmt::format("{:<8}{:>5}  {}  {}\n", group.name, ranks.size(), members(ranks),
                         group.meaning);

@@ -57,7 +57,9 @@ ExpertExchange::UnderWay ExpertExchange::send(OperationKind kind, ValueId x, int
   const Value from = builder_.value(x);
   Shape shape = from.shape;
   shape[0] = {rows, "rows"};
-  UnderWay under_way{x, builder_.made(from.name + " by rank", shape, from.dtype), from.name};
+  const bool goes = kind == OperationKind::kSendRows;
+  const std::string name = from.name + (goes ? " come" : " returned");
+  const UnderWay under_way{x, builder_.made(name, shape, from.dtype), name};
   builder_.add(kind, {x, all_ends_, counts_}, {under_way.come},
                RowExchangeAttributes{.label = label,
                                      .degree = degree_,
@@ -67,7 +69,7 @@ ExpertExchange::UnderWay ExpertExchange::send(OperationKind kind, ValueId x, int
 }
 
 ValueId ExpertExchange::come(const UnderWay& rows) {
-  const ValueId there = builder_.over(rows.name + " by rank", rows.come);
+  const ValueId there = builder_.over(rows.name, rows.come);
   builder_.add(OperationKind::kWait, {rows.come, rows.sent}, {there});
   return there;
 }
@@ -76,7 +78,9 @@ ValueId ExpertExchange::come(const UnderWay& rows) {
 ValueId ExpertExchange::grouped(OperationKind kind, ValueId x) {
   if (experts_ == 1) return x;
   const Value from = builder_.value(x);
-  const ValueId y = builder_.made(from.name + " grouped", from.shape, from.dtype);
+  const bool by_expert = kind == OperationKind::kRowsByExpert;
+  const ValueId y =
+      builder_.made(from.name + (by_expert ? " by expert" : " by rank"), from.shape, from.dtype);
   builder_.add(kind, {x, counts_}, {y},
                RowExchangeAttributes{
                    .label = {}, .degree = degree_, .expected_rows = sorting_.expected_rows});
