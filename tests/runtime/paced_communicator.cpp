@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <thread>
 #include <utility>
 
@@ -32,6 +33,20 @@ class WallClock final : public BenchClock {
   const Clock::time_point start_ = Clock::now();
 };
 
+class CpuClock final : public BenchClock {
+ public:
+  double now_s() override {
+    timespec used{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec) + added_s_;
+  }
+  void wait_until(double time_s) override { added_s_ += std::max(0.0, time_s - now_s()); }
+  void turn_back(double time_s) override { added_s_ -= now_s() - time_s; }
+
+ private:
+  double added_s_ = 0;
+};
+
 class PacedWork final : public comm::Work {
  public:
   PacedWork(comm::WorkPtr inner, PacedLink& link, double done_at_s)
@@ -48,6 +63,7 @@ class PacedWork final : public comm::Work {
   void wait() override {
     const double start_s = link_.clock.now_s();
     inner_->wait();
+    link_.clock.turn_back(start_s);
     link_.clock.wait_until(done_at_s_);
     link_.waited_s += link_.clock.now_s() - start_s;
   }
@@ -62,6 +78,7 @@ class PacedWork final : public comm::Work {
 
 std::unique_ptr<BenchClock> virtual_clock() { return std::make_unique<VirtualClock>(); }
 std::unique_ptr<BenchClock> wall_clock() { return std::make_unique<WallClock>(); }
+std::unique_ptr<BenchClock> cpu_clock() { return std::make_unique<CpuClock>(); }
 
 comm::WorkPtr PacedCommunicator::pass(const Call& call) {
   comm::WorkPtr work = comm::WrappedCommunicator::pass(call);

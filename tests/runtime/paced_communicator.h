@@ -14,9 +14,13 @@ class BenchClock {
   virtual ~BenchClock() = default;
   virtual double now_s() = 0;
   virtual void wait_until(double time_s) = 0;
+  // What has passed since `time_s` was no work of the rank's.
+  virtual void turn_back(double /*time_s*/) {}
 };
 std::unique_ptr<BenchClock> virtual_clock();
 std::unique_ptr<BenchClock> wall_clock();
+// The CPU time of the calling thread, which other threads do not slow, and the time that it waits.
+std::unique_ptr<BenchClock> cpu_clock();
 
 // What one rank sends over, one call after the other, in the background: a call takes `latency_s`
 // and its wire bytes over `bytes_per_s`.
