@@ -69,7 +69,7 @@ constexpr std::array<Family, 7> kFamilies{{{"gpt2", gpt2_untied_model},
                                            {"deepseek", deepseek_model}}};
 
 constexpr int64_t kBatch = 12;      // of layouts.h
-constexpr double kNormLimit = 0.2;  // below the gradient norms of all these models
+constexpr double kNormLimit = 0.1;  // below the gradient norms of all these models
 
 template <class Values>
 std::vector<std::string> numbers(const Values& values) {
