@@ -91,6 +91,15 @@ TEST_CASE("fp64, 3 steps: experts over 4 ranks, one or two each") {
   }
 }
 
+// A small tensor of an expert is on its ranks alone, and is not gathered with those of all ranks.
+TEST_CASE("fp64, 3 steps: small biases of experts over ranks do not persist") {
+  std::vector<LayoutCase> layouts{
+      layout_of("z2, ZeRO-3", {.shard = 2, .expert = 2}, Sharding::kParameters),
+      layout_of("z4, ZeRO-3", {.shard = 4, .expert = 2}, Sharding::kParameters)};
+  for (LayoutCase& layout : layouts) layout.param_persistence_threshold = 500;
+  compare(gpt_oss_model(), Precision::kFp64, layouts, 3);
+}
+
 // A full expert drops tokens of a microbatch wherever it lies.
 TEST_CASE("fp64, 3 steps: full experts over ranks") {
   ModelSpec model = olmoe_model();

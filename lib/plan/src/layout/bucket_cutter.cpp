@@ -118,7 +118,7 @@ std::vector<bool> persistent_of(const Plan& plan,
                                 const std::vector<model::ParameterSpec>& tensors) {
   const int64_t threshold =
       shards_weights(plan) ? plan.job.parallel.param_persistence_threshold : 0;
-  return model::persistent_tensors(tensors, threshold, kv_copies(plan) > 1);
+  return model::persistent_tensors(tensors, threshold, kv_copies(plan) > 1, shares_experts(plan));
 }
 
 BucketCutter::Elements BucketCutter::elements_of(const model::LayerSpec& layer) {

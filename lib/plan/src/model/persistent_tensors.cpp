@@ -5,7 +5,7 @@
 namespace smp::model {
 
 std::vector<bool> persistent_tensors(const std::vector<ParameterSpec>& tensors, int64_t threshold,
-                                     bool kv_copied) {
+                                     bool kv_copied, bool shares_experts) {
   std::vector<bool> persistent;
   persistent.reserve(tensors.size());
   for (auto first = tensors.begin(); first != tensors.end();) {
@@ -15,7 +15,8 @@ std::vector<bool> persistent_tensors(const std::vector<ParameterSpec>& tensors, 
     });
     const bool are_small = std::all_of(first, last, [&](const ParameterSpec& tensor) {
       const bool is_copied = kv_copied && tensor.split == TensorSplit::kKvHeads;
-      return tensor.size() < threshold && !is_copied;
+      const bool is_apart = shares_experts && tensor.is_expert;
+      return tensor.size() < threshold && !is_copied && !is_apart;
     });
     persistent.insert(persistent.end(), static_cast<size_t>(last - first), are_small);
     first = last;

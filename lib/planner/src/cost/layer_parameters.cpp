@@ -7,6 +7,7 @@
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/model/persistent_tensors.h"
+#include "smp/plan/spec/plan.h"
 
 namespace smp::cost {
 namespace {
@@ -19,7 +20,8 @@ double persistent_elements(const JobSpec& job, const choice::LayoutChoice& choic
   const std::vector<model::ParameterSpec> tensors =
       model::parameters_of(model, layer, job.parallel.tensor_parallel);
   const std::vector<bool> persistent =
-      model::persistent_tensors(tensors, threshold, model::kv_copies(model, choice.tensor) > 1);
+      model::persistent_tensors(tensors, threshold, model::kv_copies(model, choice.tensor) > 1,
+                                choice.expert > 1 && exchanges_rows(job));
   double elements = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (!persistent[i]) continue;

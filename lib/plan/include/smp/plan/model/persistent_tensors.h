@@ -12,8 +12,8 @@ namespace smp::model {
 // first use, and stays gathered until the update. Queries, keys and values are one matrix to the
 // layer, so they persist together or not at all. With `kv_copied`, where tensor ranks hold copies
 // of a KV head, they never persist: their gradients are summed by microbatch, before those of other
-// ranks.
+// ranks. Nor do tensors of experts with `shares_experts`, where ranks have different ones.
 std::vector<bool> persistent_tensors(const std::vector<ParameterSpec>& tensors, int64_t threshold,
-                                     bool kv_copied);
+                                     bool kv_copied, bool shares_experts);
 
 }  // namespace smp::model
