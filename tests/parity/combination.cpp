@@ -68,8 +68,8 @@ constexpr std::array<Family, 7> kFamilies{{{"gpt2", gpt2_untied_model},
                                            {"gpt-oss", gpt_oss_model},
                                            {"deepseek", deepseek_model}}};
 
-constexpr int64_t kBatch = 12;      // of layouts.h
-constexpr double kNormLimit = 0.1;  // below the gradient norms of all these models
+constexpr int64_t kBatch = 12;       // of layouts.h
+constexpr double kNormLimit = 0.02;  // below the gradient norms of all these models
 
 template <class Values>
 std::vector<std::string> numbers(const Values& values) {
