@@ -1,6 +1,7 @@
 #include <numeric>
 #include <vector>
 
+#include "layers/operations/for_each_expert.h"
 #include "layers/operations/kernels_of.h"
 #include "ledger/torch_dtype.h"
 #include "smp/comm/all_to_all_v.h"
@@ -116,9 +117,8 @@ void run_expert_counts(Frame& frame) {
 void run_take_weights(Frame& frame) {
   const at::Tensor& weights = frame.in(0);
   const at::Tensor& y = frame.make(0);
-  const int64_t used = frame.in(2).select(0, frame.in(2).numel() - 1).item().toInt();
-  kernels::functions_of(weights).experts().dispatch(as_column(weights), frame.in(1), used, 1,
-                                                    as_column(y));
+  kernels::functions_of(weights).experts().dispatch(as_column(weights), frame.in(1),
+                                                    used_rows(frame.in(2)), 1, as_column(y));
 }
 
 void run_put_weights(Frame& frame) {
