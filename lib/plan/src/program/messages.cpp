@@ -51,14 +51,15 @@ std::vector<ProgramMessage> row_messages(const LayerProgram& program, const Oper
              sent.elements() / exchange.degree, mesh::Axis::kExpert}};
   }
   const int64_t cols = sent.elements() / sent.shape.front().size;
-  const auto degree = static_cast<double>(exchange.degree);
-  const double to_others = exchange.expected_rows * (degree - 1) / degree;
-  return {{.label = exchange.label,
-           .op = mesh::CollectiveOp::kSend,
-           .dtype = sent.dtype,
-           .count = std::llround(to_others * static_cast<double>(cols)),
-           .axis = mesh::Axis::kExpert,
-           .most = sent.elements()}};
+  const int64_t others = exchange.degree - 1;
+  const double to_each = exchange.expected_rows / static_cast<double>(exchange.degree);
+  const ProgramMessage one{.label = exchange.label,
+                           .op = mesh::CollectiveOp::kSend,
+                           .dtype = sent.dtype,
+                           .count = std::llround(to_each * static_cast<double>(cols)),
+                           .axis = mesh::Axis::kExpert,
+                           .most = (sent.elements() + others - 1) / others};
+  return std::vector<ProgramMessage>(static_cast<size_t>(others), one);
 }
 
 }  // namespace

@@ -123,6 +123,7 @@ struct WireRow {
   int64_t group_size = 0;
   int64_t predicted_calls = 0, measured_calls = 0;
   int64_t predicted_bytes = 0, measured_bytes = 0;
+  int64_t most_bytes = 0;  // where tokens choose their ranks; 0: the prediction is certain
 };
 
 WireRow& row_for(std::vector<WireRow>& rows, const std::string& label, mesh::CollectiveOp op,
@@ -141,6 +142,7 @@ void add_wire(text::OrderedJson& json, const Plan& plan, int64_t steps,
     WireRow& row = row_for(rows, planned.label, planned.op, planned.group_size);
     row.predicted_calls += planned.calls * steps;
     row.predicted_bytes += planned.wire_bytes * steps;
+    row.most_bytes += planned.most_wire_bytes * steps;
   }
   for (const comm::TrafficCount& counted : facts.traffic) {
     if (!is_planned(counted.label)) continue;
@@ -161,6 +163,7 @@ void add_wire(text::OrderedJson& json, const Plan& plan, int64_t steps,
                     {"measured_calls", row.measured_calls},
                     {"predicted_wire_bytes", row.predicted_bytes},
                     {"measured_wire_bytes", row.measured_bytes}});
+    if (row.most_bytes > 0) wire.back()["predicted_most_wire_bytes"] = row.most_bytes;
   }
   json["predicted_wire_bytes"] = predicted;
   json["measured_wire_bytes"] = measured;

@@ -7,8 +7,8 @@
 namespace smp::program {
 namespace {
 
-constexpr std::string_view kCountsLabel = "expert.counts", kWeightsForward = "expert.weights",
-                           kWeightsBackward = "expert.weight_gradients";
+constexpr std::string_view kCountsLabel = "expert.counts", kWeightsForward = "expert.row_weights",
+                           kWeightsBackward = "expert.row_weight_gradients";
 
 }  // namespace
 

@@ -9,7 +9,7 @@
 namespace smp::program {
 
 // One message of a section; `count` as in wire_bytes(). Where tokens choose their ranks (rows of
-// experts) it is that of all sends together after an even choice, and `most` after the worst one.
+// experts) it is that after an even choice, and `most` an even part of what the rank has room for.
 struct ProgramMessage {
   std::string_view label;  // "tensor.forward"
   mesh::CollectiveOp op = mesh::CollectiveOp::kAllReduce;
