@@ -101,13 +101,18 @@ CompositionRuns::Allowed CompositionRuns::allowed_of(const Combination& combinat
   const tolerance::Parity own = parity::differences(run(plan, kSteps), reference.five);
   const double own_gradient =
       gradients_off(run(plain_step(plan, kRate), 1), reference.initial, reference.plain);
-  const bool is_fp32 = precision == Precision::kFp32;
-  const double forward = narrow_loss(precision, combination.model());
-  return {std::max(is_fp32 ? tolerance::kParityF32.loss : forward, 2 * own.loss),
-          std::max(is_fp32 ? tolerance::kParityF32.grad_norm : forward, 2 * own.grad_norm),
-          std::max(is_fp32 ? tolerance::kF32Gradient
-                           : narrow_gradient(precision, combination.model(), tokens_of(plan)),
-                   2 * own_gradient)};
+  if (precision == Precision::kFp32) {
+    return {std::max(tolerance::kParityF32.loss, 2 * own.loss),
+            std::max(tolerance::kParityF32.grad_norm, 2 * own.grad_norm),
+            std::max(tolerance::kF32Gradient, 2 * own_gradient)};
+  }
+  const ModelSpec model = combination.model();
+  const double loss = narrow_loss(precision, model);
+  const double gradient = narrow_gradient(precision, model, tokens_of(plan));
+  // A norm moves by no more than the gradients; by as much where one token goes to another expert.
+  const double norm = model.num_experts > 0 ? gradient : loss;
+  return {std::max(loss, 2 * own.loss), std::max(norm, 2 * own.grad_norm),
+          std::max(gradient, 2 * own_gradient)};
 }
 
 std::vector<Difference> CompositionRuns::differences(const Combination& combination,
