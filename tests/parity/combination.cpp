@@ -66,7 +66,7 @@ constexpr std::array<Family, 7> kFamilies{{{"gpt2", gpt2_untied_model},
                                            {"mixtral", mixtral_model},
                                            {"olmoe", olmoe_model},
                                            {"gpt-oss", gpt_oss_model},
-                                           {"deepseek", deepseek_model}}};
+                                           {"deepseek", deepseek_v3_model}}};
 
 constexpr int64_t kBatch = 12;       // of layouts.h
 constexpr double kNormLimit = 0.02;  // below the gradient norms of all these models

@@ -72,6 +72,7 @@ ModelSpec mixtral_model();  // experts in every layer
 ModelSpec olmoe_model();
 ModelSpec gpt_oss_model();
 ModelSpec deepseek_model();
+ModelSpec deepseek_v3_model();
 ModelSpec deepseek_lite_model();
 ModelSpec image_model();  // a list with every kind of operator; shapes differ between all layers
 // The same model with twice the width and heads.

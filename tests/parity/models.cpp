@@ -162,6 +162,15 @@ ModelSpec deepseek_model() {
   return model;
 }
 
+// With a layer that predicts a further token.
+ModelSpec deepseek_v3_model() {
+  ModelSpec model = deepseek_model();
+  model.name = "deepseek-v3-like";
+  model.num_mtp_layers = 1;
+  model.mtp_loss_factor = 0.3;
+  return model;
+}
+
 ModelSpec wider(ModelSpec model) {
   model.name += "-wide";
   model.hidden_size *= 2;

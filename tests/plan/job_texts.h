@@ -75,6 +75,7 @@ model:
   first_dense_layers: 1
   moe_layer_period: 2
   num_mtp_layers: 1
+  mtp_loss_factor: 0.25
   kv_lora_rank: 32
   q_lora_rank: 48
   qk_head_dim: 16

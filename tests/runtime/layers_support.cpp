@@ -1,5 +1,6 @@
 #include "layers_support.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -7,9 +8,24 @@
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/model_family.h"
+#include "smp/plan/model/operators.h"
 #include "worst.h"
 
 namespace smp::test {
+
+namespace {
+
+std::vector<model::BatchField> fields_read(const ModelSpec& model) {
+  std::vector<model::BatchField> fields;
+  for (const model::LayerSpec& layer : model::layers_of(model)) {
+    if (layer.reads && std::ranges::find(fields, *layer.reads) == fields.end()) {
+      fields.push_back(*layer.reads);
+    }
+  }
+  return fields;
+}
+
+}  // namespace
 
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
   NamedTensors weights;
@@ -37,9 +53,7 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence) {
   std::mt19937_64 engine(11);
   std::vector<at::Tensor> tensors;
-  const std::vector<model::LayerSpec> layers = model::layers_of(model);
-  for (const model::BatchField field :
-       {layers.front().reads.value(), layers.back().reads.value()}) {
+  for (const model::BatchField field : fields_read(model)) {
     const model::LayerCall call{.micro_batch = batch, .sequence_length = sequence};
     if (field == model::BatchField::kImages) {
       at::Tensor images =
@@ -70,7 +84,8 @@ at::Tensor box_of(const ModelSpec& model, const model::ParameterSpec& spec, cons
 
 ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
                          comm::Communicator* communicator, bool sequence_parallel,
-                         const TensorKinds& kinds, const Fusions& fusions) {
+                         const TensorKinds& kinds, const Fusions& fusions)
+    : model_(model), further_tokens_(model::is_list(model) ? 0 : model.num_mtp_layers) {
   kernels::TensorParallel group;
   if (communicator != nullptr && communicator->size() > 1) {
     group = {communicator, communicator->size(), communicator->rank(), sequence_parallel, kinds};
@@ -106,7 +121,7 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
       token_weight = parameters.weights.front();
       token_gradient = parameters.gradients.front();
     }
-    if (layer.kind == model::LayerKind::kHead && model.tied_embeddings) {
+    if (model::reuses_embedding(model, layer)) {
       parameters.weights.push_back(token_weight);
       parameters.gradients.push_back(token_gradient);
     }
@@ -117,17 +132,26 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
 double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale,
                         layers::DeferredWeightGradients* deferred) {
   std::vector<layers::Saved> saved(layers_.size());
-  std::vector<at::Tensor> tensors{batch.at(0)};
+  const std::vector<model::BatchField> fields = fields_read(model_);
+  const std::vector<model::LayerSpec> specs = model::layers_of(model_);
+  std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (i + 1 == layers_.size()) tensors.push_back(batch.at(1));
+    if (specs[i].reads) {
+      tensors.push_back(batch.at(
+          static_cast<size_t>(std::ranges::find(fields, *specs[i].reads) - fields.begin())));
+    }
     tensors = layers_[i]->forward(tensors, context_, backward ? &saved[i] : nullptr);
   }
-  const double loss = tensors.at(0).item().toDouble();
+  double loss = tensors.at(0).item().toDouble();
+  for (int64_t depth = 1; depth <= further_tokens_; ++depth) {
+    loss += model_.mtp_loss_factor / static_cast<double>(further_tokens_) *
+            tensors.at(static_cast<size_t>(depth)).item().toDouble();
+  }
   if (!backward) return loss;
   tensors = {ledger::zero_tensor_like(tensors.at(0)).fill_(scale)};
   for (size_t i = layers_.size(); i-- > 0;) {
     tensors = layers_[i]->backward(std::move(saved[i]), std::move(tensors), context_, deferred);
-    if (i + 1 == layers_.size()) tensors.pop_back();  // of the targets
+    if (specs[i].reads) tensors.pop_back();  // of the field
   }
   return loss;
 }

@@ -20,8 +20,8 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 
 // Arbitrary but fixed weights, far enough from their usual initial values that each matters.
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type);
-// Tokens [b, s], of an encoder_decoder [2, b, s], and targets [b, s]; of a list images in fp64 and
-// labels [b].
+// The fields that the layers read, each once: tokens [b, s], of an encoder_decoder [2, b, s],
+// further tokens, and targets [b, s]; of a list images in fp64 and labels [b].
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence);
 
 class ModelOnRank {
@@ -33,7 +33,8 @@ class ModelOnRank {
 
   // Of the runs from now on.
   void set_context(const kernels::CallContext& context) { context_ = context; }
-  // Loss of the batch; with `backward`, adds `scale` times its gradients, what `later` takes then.
+  // Loss of the batch, with those of further tokens; with `backward`, adds `scale` times its
+  // gradients, what `later` takes then.
   double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1,
              layers::DeferredWeightGradients* deferred = nullptr);
 
@@ -41,8 +42,11 @@ class ModelOnRank {
   NamedTensors weights() const { return weights_; }
   NamedTensors gradients() const { return gradients_; }
   const std::vector<std::unique_ptr<layers::Layer>>& layers() const { return layers_; }
+  int64_t further_tokens() const { return further_tokens_; }  // that layers predict
 
  private:
+  const ModelSpec model_;
+  const int64_t further_tokens_;
   std::vector<std::unique_ptr<layers::Layer>> layers_;
   NamedTensors weights_, gradients_;
   kernels::CallContext context_;

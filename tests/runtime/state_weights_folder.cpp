@@ -31,7 +31,11 @@ at::Tensor tensor_in(const safetensors::SafetensorsReader& reader, const std::st
 }  // namespace
 
 ModelSpec model_of_folder(const std::string& dir) {
-  const jobfile::JobSource job{dir + "/job.yaml", "model: {hf_config: config.json}\n"};
+  // Layers that predict further tokens are left out unless the job has them.
+  const bool predicts_further = dir.ends_with("-mtp");
+  const jobfile::JobSource job{
+      dir + "/job.yaml", predicts_further ? "model: {hf_config: config.json, num_mtp_layers: 2}\n"
+                                          : "model: {hf_config: config.json}\n"};
   return jobfile::read_job(importers::with_hf_model(job)).model;
 }
 
@@ -92,14 +96,25 @@ at::Tensor log_probabilities(const ModelOnRank& model, const at::Tensor& tokens,
   const c10::InferenceMode no_gradients;
   std::vector<at::Tensor> tensors{tokens};
   const auto& layers = model.layers();
-  for (size_t i = 0; i + 1 < layers.size(); ++i) tensors = layers[i]->forward(tensors, {}, nullptr);
-  const at::Tensor x = tensors.at(0).view({1, length, -1});
-  const at::Tensor result = ledger::empty_tensor({length, vocab_size}, x.options());
+  const int64_t further = model.further_tokens();
+  for (size_t i = 0; i + 1 < layers.size(); ++i) {
+    if (static_cast<int64_t>(i) + 1 + further >= static_cast<int64_t>(layers.size())) {
+      tensors.push_back(ledger::full_tensor({further, 1, length}, int64_t{0}, at::kLong));
+    }
+    tensors = layers[i]->forward(tensors, {}, nullptr);
+  }
+  const at::Tensor result = ledger::empty_tensor({length, vocab_size}, tensors.at(0).options());
   for (int64_t position = 0; position < length; ++position) {
-    const at::Tensor here = x.narrow(1, position, 1).contiguous();
+    std::vector<at::Tensor> here;
+    for (const at::Tensor& x : tensors) {
+      here.push_back(x.view({1, length, -1}).narrow(1, position, 1).contiguous());
+    }
+    here.emplace_back();
     for (int64_t target = 0; target < vocab_size; ++target) {
-      const at::Tensor wanted = ledger::full_tensor({1, 1}, target, at::kLong);
-      result[position][target] = -layers.back()->forward({here, wanted}, {}, nullptr).front();
+      std::vector<int64_t> sizes{1, 1};
+      if (further > 0) sizes.insert(sizes.begin(), 1 + further);
+      here.back() = ledger::full_tensor(sizes, target, at::kLong);
+      result[position][target] = -layers.back()->forward(here, {}, nullptr).front();
     }
   }
   return result;

@@ -165,6 +165,7 @@ const std::vector<Change>& changes() {
         {"model.experts_per_token", "2"},
         {"model.expert_capacity_factor", "1.25"}}},
       {"model.num_mtp_layers", "1"},
+      {"model.mtp_loss_factor", "0.3", {{"model.num_mtp_layers", "1"}}},
       {"model.kv_lora_rank", "128", kLatent},
       {"model.q_lora_rank", "64", kLatent},
       {"model.qk_head_dim", "64", kLatent},

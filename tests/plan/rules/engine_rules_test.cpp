@@ -358,8 +358,13 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
       "model.kv_lora_rank: above 0 with layernorm, qkv_bias, qk_norm or another num_kv_heads than "
       "num_heads (the engine's latent attention has RMSNorm, no biases and no norms of heads, "
       "and makes keys for every head)");
-  CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==
-        "model.num_mtp_layers: above 0 (the engine predicts the next token alone)");
+  CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          j.model.num_mtp_layers = 1;
+          j.cluster.device = DeviceKind::kCuda;
+        }) ==
+        "model.num_mtp_layers: above 0 with cluster.device: cuda (the engine predicts further "
+        "tokens on CPUs)");
   CHECK(refused([](JobSpec& j) { j.training.optimizer.variance_dtype = MomentKind::kBf16; }) ==
         "training.optimizer.master_weights, momentum_dtype or variance_dtype: other than fp32 (the "
         "engine keeps its optimizer's state in fp32)");

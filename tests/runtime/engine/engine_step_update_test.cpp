@@ -62,7 +62,7 @@ std::vector<float> values_of(const at::Tensor& tensor) {
 engine::StepResult run(engine::StepUpdate& update, const parallel::ParallelModel& model,
                        int64_t step, double loss, int64_t counted = 0) {
   update.begin(step, 1e-3);
-  const engine::StepResult result = update.agree(loss, counted);
+  const engine::StepResult result = update.agree(loss, {}, counted);
   const auto buckets = static_cast<int64_t>(model.parameters->layout().buckets.size());
   for (int64_t bucket = 0; bucket < buckets; ++bucket) update.update(bucket);
   return result;
@@ -122,12 +122,12 @@ TEST_CASE("norms that are taken as buckets are reduced are those of all at once,
     set_gradients(model, 1);
     engine::StepUpdate at_once(plan, model), as_they_come(plan, model);
     at_once.begin(0, 0);
-    const double norm = at_once.agree(1, 0).grad_norm;
+    const double norm = at_once.agree(1, {}, 0).grad_norm;
     for (int64_t step = 0; step < 2; ++step) {
       as_they_come.begin(step, 0);
       for (int64_t bucket = 0; bucket + 2 < buckets; ++bucket) as_they_come.start_norms(bucket);
       if (step > 0) as_they_come.start_norms(0);
-      CHECK(as_they_come.agree(1, 0).grad_norm == norm);
+      CHECK(as_they_come.agree(1, {}, 0).grad_norm == norm);
     }
   });
 }

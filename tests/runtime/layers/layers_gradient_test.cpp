@@ -66,6 +66,19 @@ TEST_CASE("layers: gradients of experts and their routers are those of central d
   }
 }
 
+TEST_CASE("layers: gradients with further tokens are those of central differences") {
+  std::vector<ModelSpec> models{small_llama(), small_gpt2(), small_mixtures().back()};
+  for (const bool tied : {false, true}) {
+    for (ModelSpec& model : models) {
+      model.tied_embeddings = tied;
+      model.num_mtp_layers = tied ? 1 : 2;
+      model.mtp_loss_factor = 0.7;
+      INFO(model.name);
+      check_gradients(model, 2, 7);
+    }
+  }
+}
+
 TEST_CASE("layers: gradients with losses of routers and full experts are central differences'") {
   at::set_num_threads(1);
   for (ModelSpec& model : small_mixtures()) {

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ledger/tensor_factories.h"
 #include "runtime/huggingface_golden.h"
 #include "runtime/layers_support.h"
 #include "runtime/state_weights_folder.h"
+#include "smp/plan/data/data_files.h"
 #include "smp/tensorfiles/safetensors/safetensors.h"
 #include "tolerances.h"
 
@@ -52,6 +54,23 @@ void check_log_probabilities(const ModelOnRank& rank, const Golden& golden, int6
   }
 }
 
+// What is `begin` and more ahead of each, in `rows` rows: kNoTarget beyond the end.
+at::Tensor ahead(const at::Tensor& ids, int64_t begin, int64_t rows) {
+  const at::Tensor result =
+      ledger::full_tensor({rows, ids.size(0), ids.size(1)}, data::kNoTarget, at::kLong);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t by = begin + row, count = ids.size(1) - by;
+    result[row].narrow(1, 0, count).copy_(ids.narrow(1, by, count));
+  }
+  return result;
+}
+
+std::vector<at::Tensor> batch_of(const Golden& golden, int64_t further) {
+  const at::Tensor tokens = golden.tensor("tokens"), targets = golden.tensor("targets");
+  if (further == 0) return {tokens, targets};
+  return {tokens, ahead(tokens, 1, further), ahead(targets, 0, 1 + further)};
+}
+
 void check_against(const std::string& name, at::ScalarType type, double tolerance) {
   at::set_num_threads(1);
   INFO(name);
@@ -59,7 +78,7 @@ void check_against(const std::string& name, at::ScalarType type, double toleranc
   const ModelSpec model = model_of_folder(golden.dir());
   ModelOnRank rank(model, weights_of_folder(model, golden.dir(), type), nullptr);
   const double loss = golden.tensor("loss").item().toDouble();
-  const double ours = rank.run({golden.tensor("tokens"), golden.tensor("targets")}, true);
+  const double ours = rank.run(batch_of(golden, rank.further_tokens()), true);
   CHECK(std::abs(ours - loss) <= tolerance * loss);
   if (type == at::kDouble) check_log_probabilities(rank, golden, model.vocab_size);
   const NamedTensors gradients = golden.gradients(model);

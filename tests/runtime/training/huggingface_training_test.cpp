@@ -101,8 +101,9 @@ TEST_CASE("training starts from each model of transformers in any layout, and sa
     const ModelSpec model = test::model_of_folder(dir);
     const std::string saved = huggingface::huggingface_config(model, DType::kF32);
     CHECK_NOTHROW(huggingface::check_huggingface_config("saved", saved, model));
-    std::ofstream(folder / "config.json") << saved;
-    const ModelSpec again = test::model_of_folder(folder.path());
+    std::filesystem::create_directory(folder / name);
+    std::ofstream(folder / name + "/config.json") << saved;
+    const ModelSpec again = test::model_of_folder(folder / name);
     CHECK(huggingface::huggingface_config(again, DType::kF32) == saved);
   }
 }

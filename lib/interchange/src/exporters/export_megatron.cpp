@@ -289,7 +289,10 @@ void model_flags(const ModelSpec& model, Flags& flags) {
       }
     }
   }
-  if (model.num_mtp_layers > 0) flags.value("mtp-num-layers", model.num_mtp_layers);
+  if (model.num_mtp_layers > 0) {
+    flags.value("mtp-num-layers", model.num_mtp_layers);
+    flags.value("mtp-loss-scaling-factor", model.mtp_loss_factor);
+  }
 }
 
 // Stages of unequal size: the first and the last may differ, the others are equal.

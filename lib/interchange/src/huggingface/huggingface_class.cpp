@@ -116,6 +116,13 @@ bool is_t5(const ModelSpec& model) {
 }  // namespace
 
 HuggingFaceClass class_of(const ModelSpec& model) {
+  if (model.num_mtp_layers > 0) {
+    ModelSpec next = model;
+    next.num_mtp_layers = 0;
+    const Class of_next = class_of(next);
+    const bool has_further = of_next == Class::kDeepseekV3 || of_next == Class::kGlm4Moe;
+    return has_further ? of_next : Class::kNone;
+  }
   if (is_t5(model)) return Class::kT5;
   const bool rotary = model.position_embedding == PositionKind::kRotary;
   if (!is_gated(model.mlp)) {

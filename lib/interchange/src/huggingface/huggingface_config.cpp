@@ -170,6 +170,7 @@ void add_experts(const HuggingFaceType& type, const ModelSpec& model, text::Orde
     config["n_group"] = model.expert_groups;
     config["topk_group"] = model.expert_groups_per_token;
     config["first_k_dense_replace"] = model.first_dense_layers;
+    if (model.num_mtp_layers > 0) config["num_nextn_predict_layers"] = model.num_mtp_layers;
     if (!experts.is_sigmoid) {
       config["topk_method"] = model.expert_groups > 1 ? "group_limited_greedy" : "greedy";
     }

@@ -221,8 +221,14 @@ std::vector<Name> t5_embedding_names() {
           {{"decoder_relative.weight"}, "decoder" + table}};
 }
 
+std::vector<Name> projection_names(const ModelSpec& model) {
+  if (model.tied_embeddings) return {};
+  return {{{"weight"}, "lm_head.weight"}};
+}
+
 std::vector<Name> head_names(const ModelSpec& model, HuggingFaceClass model_class) {
   std::vector<Name> names;
+  if (model.num_mtp_layers > 0) return projection_names(model);
   switch (model_class) {
     case HuggingFaceClass::kGpt2:
       names = {{{"norm.weight"}, "transformer.ln_f.weight"},
@@ -238,7 +244,25 @@ std::vector<Name> head_names(const ModelSpec& model, HuggingFaceClass model_clas
       break;
     default: names = {{{"norm.weight"}, "model.norm.weight"}};
   }
-  if (!model.tied_embeddings) names.push_back({{"weight"}, "lm_head.weight"});
+  std::ranges::move(projection_names(model), std::back_inserter(names));
+  return names;
+}
+
+// Of a layer that predicts a further token, as DeepSeek's files have it behind the last block. The
+// first one has the model's final norm.
+std::vector<Name> further_token_names(const ModelSpec& model, const model::LayerSpec& layer,
+                                      HuggingFaceClass model_class) {
+  std::vector<Name> names = llama_block_names(model, model::has_experts(model, layer), model_class);
+  names.push_back({{"token_norm.weight"}, "enorm.weight"});
+  names.push_back({{"hidden_norm.weight"}, "hnorm.weight"});
+  names.push_back({{"projection.weight"}, "eh_proj.weight"});
+  names.push_back({{"norm.weight"}, "shared_head.norm.weight"});
+  for (Name& name : names) {
+    name.target = fmt::format("model.layers.{}.{}", layer.index - 1, name.target);
+  }
+  if (model::mtp_depth(model, layer) == 1) {
+    names.push_back({{"model_norm.weight"}, "model.norm.weight"});
+  }
   return names;
 }
 
@@ -265,10 +289,10 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model,
               ? phi_block_names()
               : llama_block_names(model, layer.kind == model::LayerKind::kMoeBlock, model_class)};
     case model::LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
+    case model::LayerKind::kMtpBlock: return {"", further_token_names(model, layer, model_class)};
     case model::LayerKind::kHead: return {"", head_names(model, model_class)};
     case model::LayerKind::kOperators:
-    case model::LayerKind::kLastOperators:    // under their own names
-    case model::LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
+    case model::LayerKind::kLastOperators: break;  // under their own names
   }
   check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
 }

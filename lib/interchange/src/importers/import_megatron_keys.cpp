@@ -155,6 +155,8 @@ const std::vector<ForeignKey>& megatron_keys() {
       {"v-head-dim", Form::kWhole, Use::kRead, "model.v_head_dim", kSame, "", "", 1, 1 << 20},
       {"mtp-num-layers", Form::kWhole, Use::kCopied, "model.num_mtp_layers", kSame, "", "", 1,
        1 << 16},
+      {"mtp-loss-scaling-factor", Form::kNumber, Use::kRead, "model.mtp_loss_factor",
+       "the same; left out without mtp-num-layers", "", "", 0, 1000},
       {"tensor-model-parallel-size", Form::kWhole, Use::kRead, "parallel.tensor_parallel_degree",
        kSame, "", "", 1, 1 << 20},
       {"pipeline-model-parallel-size", Form::kWhole, Use::kRead,
@@ -467,7 +469,6 @@ const std::vector<std::string_view>& megatron_words() {
                                                        "weight-decay-incr-style",
                                                        "start-weight-decay",
                                                        "end-weight-decay",
-                                                       "mtp-loss-scaling-factor",
                                                        "use-mup",
                                                        "train-sync-interval",
                                                        "finetune"};

@@ -50,6 +50,7 @@ void MegatronLine::model() {
   experts();
   latent_attention();
   hybrid();
+  further_tokens();
 }
 
 void MegatronLine::leave_model() {
@@ -287,6 +288,13 @@ void MegatronLine::router() {
     set("moe-router-pre-softmax", "model.normalize_expert_weights", false);
   }
   router_losses();
+}
+
+void MegatronLine::further_tokens() {
+  const auto factor = reader_.text("mtp-loss-scaling-factor");
+  if (factor && has("mtp-num-layers")) {
+    set("mtp-loss-scaling-factor", "model.mtp_loss_factor", *factor);
+  }
 }
 
 void MegatronLine::router_losses() {

@@ -48,6 +48,7 @@ class MegatronLine {
   void experts();
   void router();
   void router_losses();
+  void further_tokens();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
   void latent_attention();
   void latent_rope();

@@ -39,7 +39,7 @@ BatchShare batch_share(const Plan& plan, const layout::RankLayout& layout) {
     bool reads = false;
     for (int64_t i = 0; i < count; ++i, ++layer) {
       const bool starts = model::reads_document_starts(plan.job, *layer);
-      share.tokens |= layer->reads == model::BatchField::kTokens;
+      share.tokens |= layer->reads && model::source_of(*layer->reads) == model::BatchField::kTokens;
       share.targets |= layer->reads == model::BatchField::kTargets;
       share.document_starts |= starts;
       reads |= starts || layer->reads.has_value();

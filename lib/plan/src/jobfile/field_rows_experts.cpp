@@ -12,6 +12,8 @@ const Condition kBiasedRouter = {
     "model.router_correction_bias", "router_correction_bias: true"};
 const Condition kBalanced = {[](const JobSpec& job) { return job.model.router_balance_loss > 0; },
                              "model.router_balance_loss", "router_balance_loss above 0"};
+const Condition kFurtherTokens = {[](const JobSpec& job) { return job.model.num_mtp_layers > 0; },
+                                  "model.num_mtp_layers", "num_mtp_layers above 0"};
 const Condition kLatent = {is_latent, "model.kv_lora_rank", "kv_lora_rank"};
 
 }  // namespace
@@ -147,6 +149,11 @@ void add_expert_fields(std::vector<Field>& out) {
        SMP_AT(model.num_mtp_layers),
        "layers that predict further tokens (DeepSeek-V3)",
        {.max = 64, .also = {"mtp_num_layers", "num_nextn_predict_layers"}}},
+      {kModel,
+       "mtp_loss_factor",
+       SMP_AT(model.mtp_loss_factor),
+       "factor of the mean of the further tokens' losses, beside the next token's",
+       {.max = 1000, .condition = kFurtherTokens, .also = {"mtp_loss_scaling_factor"}}},
   };
   out.insert(out.end(), std::begin(fields), std::end(fields));
 }

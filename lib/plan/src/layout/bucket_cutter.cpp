@@ -61,8 +61,8 @@ BucketLimits limits_of(const Plan& plan, const std::vector<model::LayerSpec>& la
 
 // Assigns each bucket the buffer that holds it while it is whole, and returns the elements of the
 // buffers. Blocks rotate through `rotating` buffers. Embedding and head share a buffer of their
-// own, unless a tied head uses both at once. Experts have others, unless one rank has all of
-// theirs.
+// own, unless layers at the end use the embedding too. Experts have others, unless one rank has all
+// of theirs.
 std::vector<int64_t> shared_buffers(StageBuckets& layout, bool tied_here, bool shards_experts,
                                     int64_t rotating, int32_t Bucket::*buffer) {
   std::vector<int64_t> elements;
@@ -253,7 +253,7 @@ void BucketCutter::place_parts(StageBuckets& cut) const {
 void BucketCutter::share_buffers(const std::vector<std::pair<size_t, size_t>>& ranges,
                                  StageBuckets& cut) const {
   const auto buckets = static_cast<int64_t>(ranges.size());
-  const bool tied_here = plan_.job.model.tied_embeddings && !tied_across_stages(plan_);
+  const bool tied_here = model::reuses_embedding(plan_.job.model) && !tied_across_stages(plan_);
   const bool shards_experts = expert_share(plan_).shards > 1;
   if (layout::shards_gradients(plan_)) {
     // One is filled while another is reduced; deferred weight gradients keep all buffers filled.

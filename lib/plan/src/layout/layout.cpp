@@ -89,7 +89,7 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   layout.parameters = placed_parameters(plan, layout, expert_part);
   layout.optimizer_elements = layout.part_elements;
 
-  const bool tied_here = model.tied_embeddings && !tied_across_stages(plan);
+  const bool tied_here = model::reuses_embedding(model) && !tied_across_stages(plan);
   layout.tied_gradient_apart =
       tied_here && plan.job.training.deterministic && layout.coord.pipeline == 0;
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;

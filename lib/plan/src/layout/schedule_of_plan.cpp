@@ -92,7 +92,13 @@ schedule::ScheduleParameters schedule_parameters(const Plan& plan) {
   parameters.early_updates = !updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
-  parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
+  if (!parameters.tied_across_stages) {
+    for (const model::LayerSpec& layer : model::layers_of(plan.job.model)) {
+      if (model::reuses_embedding(plan.job.model, layer)) {
+        parameters.tied_layers.push_back(layer.index);
+      }
+    }
+  }
   parameters.kv_replicated = kv_copies(plan) > 1;
   parameters.sums_router_loads = model::router_loads(plan.job.model) > 0;
   parameters.loading_horizon = plan.job.parallel.activation_loading_horizon;

@@ -63,7 +63,7 @@ bool shards_weights(const Plan& plan) {
 bool tied_across_stages(const Plan& plan) {
   const schedule::ScheduleShape shape = chunks_of(plan);
   const int64_t head = schedule::place_of_chunk(shape, shape.stages * shape.chunks() - 1).stage;
-  return plan.job.model.tied_embeddings && head != 0;
+  return model::reuses_embedding(plan.job.model) && head != 0;
 }
 
 }  // namespace smp::layout

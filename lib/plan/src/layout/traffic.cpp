@@ -11,6 +11,7 @@
 #include "smp/plan/model/hybrid.h"
 #include "smp/plan/model/layer_tensors.h"
 #include "smp/plan/model/model_family.h"
+#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/model/router_loads.h"
 #include "smp/plan/program/build.h"
 #include "smp/plan/program/messages.h"
@@ -152,10 +153,7 @@ class StepTraffic {
   }
 
   void tensor_parallel() {
-    const bool has_programs = std::all_of(
-        layout_.layers.begin(), layout_.layers.end(),
-        [&](const auto& layer) { return program::has_program(plan_.job.model, layer); });
-    if (has_programs && shares_whole_experts(plan_.job)) {
+    if (program::has_programs(plan_.job.model) && shares_whole_experts(plan_.job)) {
       programs();
     } else {
       formulas();
@@ -390,12 +388,11 @@ class StepTraffic {
 }  // namespace
 
 int64_t router_sums(const ModelSpec& model, const model::LayerSpec& layer) {
-  return layer.kind == model::LayerKind::kMoeBlock ? model.num_experts + kRouterExtraSums : 0;
+  return model::has_experts(model, layer) ? model.num_experts + kRouterExtraSums : 0;
 }
 
 int64_t step_sums(const JobSpec& job) {
-  const int64_t loss = counts_vary(job.training) ? 2 : 1;
-  int64_t sums = loss;
+  int64_t sums = (counts_vary(job.training) ? 2 : 1) + job.model.num_mtp_layers;
   for (const model::LayerSpec& layer : model::layers_of(job.model)) {
     sums += 1 + router_sums(job.model, layer);
   }

@@ -243,9 +243,11 @@ void add_block(ParameterList& list, const ModelSpec& model, bool cross, bool exp
 }
 
 // DeepSeek-V3 (arXiv:2412.19437, section 2.2): norms of the hidden state and of the next token's
-// embedding, the projection of both, a block, and a norm before the shared head.
-void add_mtp_block(ParameterList& list, const ModelSpec& model) {
+// embedding, the projection of both, a block, and a norm before the shared head. The hidden state
+// of the first one is what the head projects: it has the model's final norm.
+void add_mtp_block(ParameterList& list, const ModelSpec& model, bool is_first) {
   const int64_t h = model.hidden_size;
+  if (is_first) list.norm("model_norm", h);
   list.norm("token_norm", h);
   list.norm("hidden_norm", h);
   list.matrix("projection.weight", h, 2 * h, TensorSplit::kRows);
@@ -279,7 +281,7 @@ void add_embedding(ParameterList& list, const ModelSpec& model) {
 void add_head(ParameterList& list, const ModelSpec& model) {
   list.share(list.kinds().embedding);
   const int64_t h = model.hidden_size;
-  list.norm("norm", h);
+  if (model.num_mtp_layers == 0) list.norm("norm", h);
   if (model.stack == Stack::kEncoder) {
     list.matrix("transform.weight", h, h, TensorSplit::kReplicated);
     list.bias("transform.bias", h, TensorSplit::kReplicated);
@@ -313,7 +315,7 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec
       if (opens_decoder(model, layer)) list.norm("encoder_norm", model.hidden_size);
       add_block(list, model, true, false);
       break;
-    case LayerKind::kMtpBlock: add_mtp_block(list, model); break;
+    case LayerKind::kMtpBlock: add_mtp_block(list, model, mtp_depth(model, layer) == 1); break;
     case LayerKind::kHead: add_head(list, model); break;
     case LayerKind::kOperators:
     case LayerKind::kLastOperators: return operator_parameters(model, layer);
@@ -326,6 +328,9 @@ bool have_equal_parameters(const ModelSpec& model, const LayerSpec& a, const Lay
   if (a.kind != b.kind || is_list(model)) return false;
   if (is_hybrid(model) && is_transformer_block(a.kind)) {
     return layer_letter(model, a.index - 1) == layer_letter(model, b.index - 1);
+  }
+  if (a.kind == LayerKind::kMtpBlock) {
+    return (mtp_depth(model, a) == 1) == (mtp_depth(model, b) == 1);
   }
   return opens_decoder(model, a) == opens_decoder(model, b);
 }

@@ -25,7 +25,7 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
     add(LayerKind::kCrossBlock, "decoder_layers." + std::to_string(i));
   }
   for (int64_t i = 0; i < model.num_mtp_layers; ++i) {
-    add(LayerKind::kMtpBlock, "mtp_layers." + std::to_string(i));
+    add(LayerKind::kMtpBlock, "mtp_layers." + std::to_string(i), BatchField::kFurtherTokens);
   }
   add(LayerKind::kHead, "head", BatchField::kTargets);
   return layers;
@@ -53,6 +53,20 @@ bool opens_decoder(const ModelSpec& model, const LayerSpec& layer) {
 bool closes_stack(const ModelSpec& model, const LayerSpec& layer) {
   if (layer.kind == LayerKind::kCrossBlock) return layer.index == block_count(model);
   return is_in_encoder(model, layer) && layer.index == model.num_layers;
+}
+
+int64_t mtp_depth(const ModelSpec& model, const LayerSpec& layer) {
+  SMP_CHECK(layer.kind == LayerKind::kMtpBlock);
+  return layer.index - block_count(model);
+}
+
+bool reuses_embedding(const ModelSpec& model) {
+  return model.tied_embeddings || model.num_mtp_layers > 0;
+}
+
+bool reuses_embedding(const ModelSpec& model, const LayerSpec& layer) {
+  return layer.kind == LayerKind::kMtpBlock ||
+         (layer.kind == LayerKind::kHead && model.tied_embeddings);
 }
 
 double head_scale(const ModelSpec& model) {

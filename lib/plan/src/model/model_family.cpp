@@ -61,9 +61,9 @@ bool is_plain_decoder(const ModelSpec& model) {
   return model.operators.empty() && model.stack == Stack::kDecoder &&
          positions != PositionKind::kAlibi && positions != PositionKind::kRelative &&
          (model.kv_lora_rank == 0 || has_latent_attention_of_engine(model)) &&
-         has_norms_of_engine(model) && model.num_mtp_layers == 0 &&
-         model.norm_placement == NormPlacement::kBefore && model.layer_pattern.empty() &&
-         model.mlp != MlpKind::kSquaredRelu && model.vision_parameters == 0;
+         has_norms_of_engine(model) && model.norm_placement == NormPlacement::kBefore &&
+         model.layer_pattern.empty() && model.mlp != MlpKind::kSquaredRelu &&
+         model.vision_parameters == 0;
 }
 
 }  // namespace

@@ -88,7 +88,11 @@ ParameterSum mamba(const ModelSpec& model) {
 ParameterSum head(const ModelSpec& model) {
   const auto vocabulary_rows = static_cast<double>(padded_vocab_rows(model));
   const auto h = static_cast<double>(model.hidden_size);
-  ParameterSum sum = norms(model, model.stack == Stack::kEncoderDecoder ? 2 : 1);
+  // The first layer that predicts a further token has the final norm.
+  const double finals = model.stack == Stack::kEncoderDecoder ? 2
+                        : model.num_mtp_layers > 0            ? 0
+                                                              : 1;
+  ParameterSum sum = norms(model, finals);
   if (!model.tied_embeddings) sum.cut += vocabulary_rows * h;
   if (model.head_bias) sum.cut += vocabulary_rows;
   if (model.stack == Stack::kEncoder) {
@@ -163,9 +167,9 @@ struct Parts {
 
   bool mtp_has_experts() const { return has_experts(model, model.num_layers - 1); }
   // A block as the last one, and what joins the token that it predicts to it.
-  ParameterSum mtp_block() const {
+  ParameterSum mtp_block(bool is_first) const {
     const auto h = static_cast<double>(model.hidden_size);
-    return (mtp_has_experts() ? moe_block() : dense_block()) + norms(model, 3) +
+    return (mtp_has_experts() ? moe_block() : dense_block()) + norms(model, is_first ? 4 : 3) +
            ParameterSum{.cut = 2 * h * h};
   }
 
@@ -215,7 +219,9 @@ std::vector<BlockParameters> blocks_of(const Parts& parts) {
   if (model.num_experts > 0) add(LayerKind::kMoeBlock, parts.moe_block(), with_experts, true);
   add(LayerKind::kCrossBlock, parts.cross_block(), model.decoder_layers, false);
   if (model.num_mtp_layers > 0) {
-    add(LayerKind::kMtpBlock, parts.mtp_block(), model.num_mtp_layers, parts.mtp_has_experts());
+    add(LayerKind::kMtpBlock, parts.mtp_block(true), 1, parts.mtp_has_experts());
+    add(LayerKind::kMtpBlock, parts.mtp_block(false), model.num_mtp_layers - 1,
+        parts.mtp_has_experts());
   }
   return blocks;
 }
@@ -275,7 +281,7 @@ ParameterSum parameters_of_layer(const ModelSpec& model, const LayerSpec& layer,
     case LayerKind::kBlock: return parts.dense_block();
     case LayerKind::kMoeBlock: return parts.moe_block();
     case LayerKind::kCrossBlock: return parts.cross_block();
-    case LayerKind::kMtpBlock: return parts.mtp_block();
+    case LayerKind::kMtpBlock: return parts.mtp_block(mtp_depth(model, layer) == 1);
     case LayerKind::kHead: return parts.end();
     case LayerKind::kOperators:
     case LayerKind::kLastOperators: break;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "smp/plan/model/layers.h"
+#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/spec/job_spec.h"
 
 namespace smp::model {
@@ -16,7 +17,7 @@ int64_t router_loads(const ModelSpec& model) {
   const std::vector<LayerSpec> layers = layers_of(model);
   return model.num_experts *
          std::count_if(layers.begin(), layers.end(),
-                       [](const LayerSpec& layer) { return layer.kind == LayerKind::kMoeBlock; });
+                       [&](const LayerSpec& layer) { return has_experts(model, layer); });
 }
 
 }  // namespace smp::model

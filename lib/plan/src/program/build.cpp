@@ -8,17 +8,17 @@
 
 namespace smp::program {
 
-bool has_program(const ModelSpec& model, const model::LayerSpec& layer) {
+bool has_programs(const ModelSpec& model) {
   const bool is_known = model::is_list(model) || model::is_dense_decoder(model) ||
                         model::is_dense_encoder_decoder(model) || model::is_mixture_decoder(model);
   const bool slides = model.sliding_window == 0 || !model.chunked_windows;
   return is_known && slides && model.vocab_multiple_of <= 1 &&
-         model.norm_placement == NormPlacement::kBefore && model.mlp != MlpKind::kSquaredRelu &&
-         layer.kind != model::LayerKind::kMtpBlock;
+         model.norm_placement == NormPlacement::kBefore && model.mlp != MlpKind::kSquaredRelu;
 }
 
 bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b) {
   if (a.index == b.index) return true;
+  if (a.kind == model::LayerKind::kMtpBlock) return false;  // each reads tokens further on
   return model::have_equal_parameters(model, a, b) &&
          model::has_window(model, a) == model::has_window(model, b) &&
          model::is_in_encoder(model, a) == model::is_in_encoder(model, b) &&
@@ -30,14 +30,13 @@ LayerProgram build(const ModelSpec& model, const model::LayerSpec& layer,
   ProgramBuilder builder(model, layer, call);
   switch (layer.kind) {
     case model::LayerKind::kEmbedding: build_embedding(builder); break;
-    case model::LayerKind::kBlock: build_block(builder); break;
+    case model::LayerKind::kBlock:
+    case model::LayerKind::kMoeBlock: build_block(builder); break;
     case model::LayerKind::kCrossBlock: build_cross_block(builder); break;
     case model::LayerKind::kHead: build_head(builder); break;
     case model::LayerKind::kOperators:
     case model::LayerKind::kLastOperators: build_operators(builder); break;
-    case model::LayerKind::kMoeBlock: build_expert_block(builder); break;
-    case model::LayerKind::kMtpBlock:
-      check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
+    case model::LayerKind::kMtpBlock: build_further_token(builder); break;
   }
   LayerProgram program = builder.take();
   for (const FusionRule& rule : fusion_rules()) {

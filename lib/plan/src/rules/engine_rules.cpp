@@ -264,8 +264,12 @@ const EngineRule kRules[] = {
      "model.kv_lora_rank: above 0 with layernorm, qkv_bias, qk_norm or another num_kv_heads than "
      "num_heads (the engine's latent attention has RMSNorm, no biases and no norms of heads, and "
      "makes keys for every head)"},
-    {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },
-     "model.num_mtp_layers: above 0 (the engine predicts the next token alone)"},
+    {[](const Plan& plan) {
+       return plan.job.model.num_mtp_layers > 0 && plan.job.cluster.device == DeviceKind::kCuda;
+     },
+     "model.num_mtp_layers: above 0 with cluster.device: cuda (the engine predicts further tokens "
+     "on CPUs)",
+     Concerns::kPlace},
     {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },
      "model.vocab_multiple_of: above 1 (the engine does not pad the vocabulary)"},
     {[](const Plan& plan) {

@@ -143,7 +143,8 @@ class StageWriter {
       case PassKind::kForward:
         for (const int64_t layer : layers) {
           // The step before has started to gather them.
-          if (gathers_ && !buckets_.empty()) gathers_->wait_for(bucket_of(layer));
+          const int32_t bucket = layer_buckets_.bucket_of(layer);
+          if (gathers_ && bucket >= 0) gathers_->wait_for(static_cast<size_t>(bucket));
           compute(ActionKind::kForward, pass, layer);
         }
         return;
@@ -188,12 +189,6 @@ class StageWriter {
     }
   }
 
-  size_t bucket_of(int64_t layer) const {
-    const int32_t bucket = layer_buckets_.bucket_of(layer);
-    SMP_CHECK(bucket >= 0);
-    return static_cast<size_t>(bucket);
-  }
-
   // One microbatch's gradient of `layer` has been added. Microbatches pass a chunk in order, so the
   // last one completes it. Sharded gradients are reduced by microbatch.
   void gradient_of(const Pass& pass, int64_t layer) {
@@ -210,13 +205,14 @@ class StageWriter {
                           .layer = static_cast<int32_t>(layer)});
     }
     if (buckets_.empty()) return;
+    const int32_t bucket = layer_buckets_.bucket_of(layer);  // -1: no parameters of its own
     if (!by_microbatch) {
-      const size_t bucket = bucket_of(layer);
-      if (--bucket_layers_left_[bucket] == 0) bucket_action(ActionKind::kReduce, bucket);
+      if (bucket >= 0 && --bucket_layers_left_[static_cast<size_t>(bucket)] == 0) {
+        bucket_action(ActionKind::kReduce, static_cast<size_t>(bucket));
+      }
       return;
     }
     // A bucket's first layer is the last that a microbatch passes.
-    const int32_t bucket = layer_buckets_.bucket_of(layer);
     if (bucket >= 0 && layer == buckets_[static_cast<size_t>(bucket)]) {
       bucket_action(ActionKind::kReduce, static_cast<size_t>(bucket), pass.microbatch);
     }

@@ -157,7 +157,6 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
   if (!parameters.persistent_buckets.empty()) persistent_ = parameters.persistent_buckets[index];
   const auto none = static_cast<int32_t>(first_layers.size()) - (persistent_ >= 0 ? 1 : 0);
   int32_t bucket = none;
-  bool has_head = false;
   for (const std::vector<int64_t>& layers : parameters.layers[index]) {
     for (const int64_t layer : layers) {
       if (bucket > 0 && first_layers[static_cast<size_t>(bucket - 1)] == layer) --bucket;
@@ -166,15 +165,16 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
       }
       const bool is_in = bucket < none && layer <= last_layers[static_cast<size_t>(bucket)];
       of_layer_[static_cast<size_t>(layer)] = is_in ? bucket : kNobody;
-      has_head |= layer == parameters.head_layer;
     }
   }
-  has_tied_head_ = parameters.tied_on_stage && has_head;
 }
 
-LayerBuckets::Used LayerBuckets::used_by(int64_t layer) const {
-  const bool tied = has_tied_head_ && layer == parameters_.head_layer;
-  return {bucket_of(layer), tied ? table() : kNobody, persistent_};
+// What is put off to a kWeight adds nothing to the embedding.
+LayerBuckets::Used LayerBuckets::used_by(int64_t layer, ActionKind kind) const {
+  const std::vector<int64_t>& tied = parameters_.tied_layers;
+  const bool is_tied = std::find(tied.begin(), tied.end(), layer) != tied.end();
+  return {bucket_of(layer), is_tied && kind != ActionKind::kWeight ? table() : kNobody,
+          persistent_};
 }
 
 int32_t LayerBuckets::table() const {
@@ -192,12 +192,12 @@ LayerBuckets::Used LayerBuckets::weights(const Action& action) const {
       break;
     default: return kNone;
   }
-  return used_by(action.layer);
+  return used_by(action.layer, action.kind);
 }
 
 LayerBuckets::Used LayerBuckets::gradients(const Action& action) const {
   if (action.kind != ActionKind::kBackward && action.kind != ActionKind::kWeight) return kNone;
-  return used_by(action.layer);
+  return used_by(action.layer, action.kind);
 }
 
 std::vector<Action> place_shard_gathers(std::vector<Action> actions,

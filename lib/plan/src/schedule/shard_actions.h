@@ -20,8 +20,8 @@ std::vector<Action> place_shard_gathers(std::vector<Action> actions,
                                         const ScheduleParameters& parameters, int64_t stage);
 
 // The buckets of a stage, numbered from the last layers to the first, and the buckets that an
-// action of a layer uses: the layer's own bucket, the embedding's bucket for a tied head, and the
-// bucket of persistent tensors.
+// action of a layer uses: the layer's own bucket, the embedding's for a layer that is tied to it,
+// and the bucket of persistent tensors.
 class LayerBuckets {
  public:
   LayerBuckets(const ScheduleParameters& parameters, int64_t stage);
@@ -39,12 +39,11 @@ class LayerBuckets {
   int32_t persistent() const { return persistent_; }  // -1 = none
 
  private:
-  Used used_by(int64_t layer) const;
+  Used used_by(int64_t layer, ActionKind kind) const;
 
   const ScheduleParameters& parameters_;
   std::vector<int32_t> of_layer_;  // by model index
   int32_t persistent_ = -1;
-  bool has_tied_head_ = false;
 };
 
 }  // namespace smp::schedule

@@ -39,7 +39,7 @@ double vocabulary_rows(const JobSpec& job, const choice::LayoutChoice& choice) {
 }
 
 double tied_copy(const JobSpec& job, const choice::LayoutChoice& choice) {
-  if (!job.model.tied_embeddings || choice.pipeline == 1) return 0;
+  if (!model::reuses_embedding(job.model) || choice.pipeline == 1) return 0;
   return vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
 }
 

@@ -233,7 +233,7 @@ CallSeconds call_seconds(const JobSpec& job, const choice::LayoutChoice& choice,
       forward_alone(seconds);
     }
   }
-  if (layer.kind != model::LayerKind::kMtpBlock) return seconds;
+  if (layer.kind != model::LayerKind::kMtpBlock || runs_in_engine(job)) return seconds;
   // A layer that predicts a further token ends with a head of its own.
   const model::LayerSpec head{model::LayerKind::kHead, layer.index + 1, "", std::nullopt, 0, 0};
   return sum_of(seconds, sum_of_operations(job, choice, head, false,

@@ -162,7 +162,7 @@ double group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
 }
 
 double tied_group_memory(const choice::LayoutChoice& choice, const JobSpec& job) {
-  if (!job.model.tied_embeddings || holds_head(choice, 0)) return 0;
+  if (!model::reuses_embedding(job.model) || holds_head(choice, 0)) return 0;
   const int64_t stride = stride_of('P', choice, job) * (choice.pipeline - 1);
   return static_cast<double>(
       mesh::group_bytes(mesh::host_grid(2, stride, job.cluster.processes_per_host), false));

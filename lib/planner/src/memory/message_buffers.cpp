@@ -5,9 +5,11 @@
 #include <cstdint>
 
 #include "cost/in_engine.h"
+#include "cost/layer_parameters.h"
 #include "cost/rank_order.h"
 #include "cost/state_bytes.h"
 #include "links/link_model.h"
+#include "smp/plan/model/layers.h"
 #include "smp/plan/schedule/schedule_shape.h"
 #include "smp/plan/spec/bucket_size.h"
 
@@ -109,9 +111,9 @@ double message_buffers(const JobSpec& job, const choice::LayoutChoice& choice,
     buckets.add_to(messages, reductions, gradient / static_cast<double>(states.shards));
   }
   // Alone: it takes the longest buffer, or a longer one in its place.
-  const bool sends_tied = job.model.tied_embeddings && holds.embedding != holds.head;
+  const bool sends_tied = model::reuses_embedding(job.model) && holds.embedding != holds.head;
   const double tied = !sends_tied  ? 0
-                      : holds.head ? layers.head().parameters
+                      : holds.head ? cost::tied_copy(job, choice)
                                    : layers.embedding().parameters;
   return messages.bytes + std::max(0.0, tied * gradient - messages.longest);
 }

@@ -13,6 +13,7 @@
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/layout.h"
 #include "smp/plan/model/frozen_parts.h"
+#include "smp/plan/model/layers.h"
 #include "smp/plan/model/operators.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/schedule/schedule_shape.h"
@@ -123,8 +124,8 @@ double read_ahead_bytes(const JobSpec& job, const choice::LayoutChoice& choice,
       job.training.data_pack != Packing::kConcatenate &&
       (holds.all_blocks() > 0 ||
        (holds.embedding && job.model.position_embedding == PositionKind::kLearned));
-  const auto tokens =
-      static_cast<double>(holds.embedding ? data::sequences_per_sample(job.model) : 0);
+  const bool reads_tokens = holds.embedding || (holds.head && job.model.num_mtp_layers > 0);
+  const auto tokens = static_cast<double>(reads_tokens ? data::sequences_per_sample(job.model) : 0);
   const double fields = tokens + (holds.head ? 1 : 0) + (documents ? 1 : 0);
   return fields * sizeof(int64_t) * static_cast<double>(choice.microbatches) * choice.micro_batch *
          static_cast<double>(job.training.sequence_length);
@@ -137,7 +138,7 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const choice::Lay
   terms.gathered = terms.unreduced = terms.buckets = 0;
   terms.keeps_buffers = true;
   terms.read_ahead = read_ahead_bytes(job, choice, holds);
-  const bool tied = job.model.tied_embeddings;
+  const bool tied = model::reuses_embedding(job.model);
   if (tied && job.training.deterministic && holds.embedding && holds.head) {
     const double table =
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
@@ -281,7 +282,7 @@ StageTerms stage_terms(const JobSpec& job, const choice::LayoutChoice& choice,
 
   // A tied table's copy on the last stage may have no optimizer state.
   double updated = choice.sharding >= Sharding::kOptimizerState ? sharded : all;
-  if (holds.head && !holds.embedding && job.model.tied_embeddings &&
+  if (holds.head && !holds.embedding && model::reuses_embedding(job.model) &&
       !framework.tied_copy_has_optimizer && cost::trains_projection(job)) {
     updated -= cost::tied_copy(job, choice) * rules.dense_share;
   }

@@ -1,6 +1,7 @@
 #include "memory/walked_stage.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -54,9 +55,9 @@ cost::RunningLayer running_kind(model::LayerKind kind) {
   return model::makes_loss(kind) ? cost::RunningLayer::kHead : cost::RunningLayer::kBlock;
 }
 
-// Of a field that is read whole, of which a rank takes its slices.
+// Of what is read for a field that is then taken of it.
 int64_t taken_bytes(const ModelSpec& model, model::BatchField field, const model::LayerCall& call) {
-  if (model::slices_of(field, call).are_whole()) return 0;
+  if (!model::is_taken(model, field, call)) return 0;
   return model::read_field_of(model, field, call).bytes();
 }
 
@@ -87,6 +88,7 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
           model::field_of(plan.job.model, model::BatchField::kDocumentStarts, call).bytes();
       first.whole_bytes += taken_bytes(plan.job.model, model::BatchField::kDocumentStarts, call);
     }
+    std::array<bool, model::kBatchFields> reads{};  // by field of the data
     for (int64_t i = 0; i < count; ++i, ++layer) {
       cost::WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
       walked.opens_chunk = i == 0;
@@ -98,7 +100,9 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
                                  ? model::field_of(plan.job.model, *layer->reads, call).bytes()
                                  : tokens * kTokenBytes;
         first.data_bytes += walked.field_bytes;
-        if (stage.in_engine) {
+        const model::BatchField source = model::source_of(*layer->reads);
+        const bool is_read = std::exchange(reads[static_cast<size_t>(source)], true);
+        if (stage.in_engine && !is_read) {
           first.whole_bytes += taken_bytes(plan.job.model, *layer->reads, call);
         }
       }

@@ -115,11 +115,11 @@ bool is_executed(const Plan& plan) {
   return plan.job.parallel.framework.is_engine() || model::is_list(plan.job.model);
 }
 
-// What prevents our engine from running the layer in this job; empty = nothing.
-std::vector<std::string> what_prevents(const Plan& plan, const AlikeLayers& alike) {
+// What prevents our engine from running the model in this job; empty = nothing.
+std::vector<std::string> what_prevents(const Plan& plan) {
   if (!is_executed(plan)) return {};
   std::vector<std::string> reasons = rules::what_engine_cannot_build(plan);
-  if (reasons.empty() && !program::has_program(plan.job.model, alike.layers.front())) {
+  if (reasons.empty() && !program::has_programs(plan.job.model)) {
     reasons.emplace_back("the model has layers of another kind");
   }
   return reasons;
@@ -349,7 +349,7 @@ std::string layers_text(const Plan& plan, std::string_view layer) {
   std::vector<std::vector<std::string>> summary{summary_head()};
   std::string unknown, programs;
   for (const AlikeLayers& alike : groups) {
-    const std::vector<std::string> reasons = what_prevents(plan, alike);
+    const std::vector<std::string> reasons = what_prevents(plan);
     if (!reasons.empty()) {
       unknown += sentence_of_unknown(alike, reasons);
       continue;
@@ -377,7 +377,7 @@ std::string layers_html(const Plan& plan, std::string_view layer) {
   std::vector<page::Section> sections;
   std::vector<std::vector<std::string>> summary;
   for (const AlikeLayers& alike : chosen_layers(plan.job.model, layer)) {
-    const std::vector<std::string> reasons = what_prevents(plan, alike);
+    const std::vector<std::string> reasons = what_prevents(plan);
     if (!reasons.empty()) {
       const std::string text = page::escape(sentence_of_unknown(alike, reasons));
       sections.push_back({alike.name(), fmt::format("<p>{}</p>", text)});

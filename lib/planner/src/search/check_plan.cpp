@@ -113,11 +113,11 @@ void check_schedule(const Plan& plan, Problems& problems) {
 void check_programs(const Plan& plan, Problems& problems) {
   if (!plan.job.parallel.framework.is_engine()) return;
   const ModelSpec& model = plan.job.model;
+  if (!program::has_programs(model)) return;
   for (const int64_t tensor : std::set<int64_t>{0, plan.degrees.tensor - 1}) {
     const model::LayerCall call = layout::layer_call(plan, tensor);
     program::OfAlikeLayers<bool> proved(model);
     for (const model::LayerSpec& layer : model::layers_of(model)) {
-      if (!program::has_program(model, layer)) continue;
       proved.of(layer, [&] {
         const std::string problem = program::verify(program::build(model, layer, call));
         if (!problem.empty()) problems.push_back(fmt::format("{}: {}", layer.name, problem));

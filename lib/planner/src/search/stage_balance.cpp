@@ -8,6 +8,7 @@
 
 #include "cost/in_engine.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/layers.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/planner/cost/layer_seconds.h"
 #include "smp/planner/memory/memory_model.h"
@@ -122,7 +123,7 @@ std::vector<int64_t> given_partition(const JobSpec& job, const schedule::Schedul
   const int64_t parts = shape.stages * shape.chunks();
   if (reading.method == layout::PartitionMethod::kParameters) {
     const bool ends_apart = schedule::place_of_chunk(shape, parts - 1).stage != 0;
-    const bool copies_tied = job.model.tied_embeddings && ends_apart;
+    const bool copies_tied = model::reuses_embedding(job.model) && ends_apart;
     return layout::balanced_partition(layout::parameter_weights(job.model, copies_tied), parts);
   }
   if (reading.method == layout::PartitionMethod::kType) {

@@ -14,6 +14,7 @@
 #include "memory/stage_terms.h"
 #include "smp/plan/framework/framework_catalog.h"
 #include "smp/plan/layout/schedule_of_plan.h"
+#include "smp/plan/model/layers.h"
 #include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/model/router_loads.h"
 #include "smp/plan/spec/bucket_size.h"
@@ -196,7 +197,8 @@ StepTransfers step_transfers(const JobSpec& job, const choice::LayoutChoice& cho
   transfers.shard_slowdown = slowdown_of(job, mesh::Axis::kShard);
   transfers.across_slowdown = slowdown_of(job, sums_over(job, choice));
   // A tied embedding's two copies exchange their gradients. The V of zb_v has one.
-  if (job.model.tied_embeddings && choice.pipeline > 1 && choice.schedule != PipelineKind::kZbV) {
+  if (model::reuses_embedding(job.model) && choice.pipeline > 1 &&
+      choice.schedule != PipelineKind::kZbV) {
     const double table =
         cost::vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
     const bool apart = cost::boundaries_between_hosts(choice, job) > 0;

@@ -155,7 +155,7 @@ void Engine::Impl::dispatch(const schedule::Action& action) {
       return update.start_norms(action.bucket);
     case schedule::ActionKind::kStep:
       enter("step", action);
-      result = update.agree(calls.loss(), calls.counted());
+      result = update.agree(calls.loss(), calls.further_losses(), calls.counted());
       return;
     case schedule::ActionKind::kUpdate:
       enter("update", action);

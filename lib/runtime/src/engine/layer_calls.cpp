@@ -28,6 +28,26 @@ at::Tensor taken(const at::Tensor& samples, const model::TokenSlices& slices) {
   return tokens;
 }
 
+// Of samples [b, s] what is `ahead` of the tokens of the slices, into [b, their number]: none where
+// that is in another sample, or in another document (`starts`: kDocumentStarts of whole samples;
+// undefined: each is one).
+void take_ahead(const at::Tensor& samples, const at::Tensor& starts, int64_t ahead,
+                const model::TokenSlices& slices, const at::Tensor& taken) {
+  const int64_t length = samples.size(1);
+  const auto* from = samples.const_data_ptr<int64_t>();
+  const int64_t* start = starts.defined() ? starts.const_data_ptr<int64_t>() : nullptr;
+  auto* to = taken.mutable_data_ptr<int64_t>();
+  for (int64_t sample = 0; sample < samples.size(0); ++sample) {
+    for (int64_t i = 0; i < taken.size(1); ++i) {
+      const int64_t position = slices.position(i);
+      const int64_t at = sample * length + position + ahead;
+      const bool is_there =
+          position + ahead < length && (start == nullptr || start[at] <= position);
+      *to++ = is_there ? from[at] : data::kNoTarget;
+    }
+  }
+}
+
 }  // namespace
 
 LayerCalls::LayerCalls(const Plan& plan, parallel::ParallelModel& model, Microbatches& microbatches,
@@ -51,7 +71,14 @@ void LayerCalls::begin_step(int64_t step, bool evaluates) {
   step_ = step;
   evaluates_ = evaluates;
   loss_sum_ = correct_ = 0;
+  further_sums_.assign(static_cast<size_t>(plan_.job.model.num_mtp_layers), 0.0);
   counted_ = 0;
+}
+
+std::vector<double> LayerCalls::further_losses() const {
+  std::vector<double> losses = further_sums_;
+  for (double& loss : losses) loss *= mean_factor();
+  return losses;
 }
 
 double LayerCalls::mean_factor() const {
@@ -82,27 +109,39 @@ kernels::CallContext LayerCalls::context_of(const schedule::Action& action) {
 }
 
 // Reads the fields of the batch that the chunk needs: whole samples, of which context-parallel
-// ranks take their slices.
+// ranks take their slices, and further tokens what is ahead.
 void LayerCalls::read(const parallel::LayerPosition& place, const schedule::Action& action,
                       InFlight& flight) {
   const ledger::CategoryScope category(MemoryCategory::kData);
   SampleBuffers buffers;
-  std::map<model::BatchField, at::Tensor> whole;
+  const ModelSpec& model = plan_.job.model;
+  std::map<model::BatchField, at::Tensor> read, whole;
   for (const model::BatchField field : place.chunk_reads) {
-    const bool is_part = !model::slices_of(field, call_).are_whole();
-    at::Tensor& tensor = is_part ? whole[field] : flight.fields[field];
-    tensor = ledger::empty_tensor(model::read_field_of(plan_.job.model, field, call_), at::kCPU);
-    buffers.at(field) = tensor.mutable_data_ptr();
+    at::Tensor& tensor = read[model::source_of(field)];
+    if (!tensor.defined()) {  // the tokens may be a field as well
+      tensor = ledger::empty_tensor(model::read_field_of(model, field, call_), at::kCPU);
+      buffers.at(model::source_of(field)) = tensor.mutable_data_ptr();
+    }
+    (model::is_taken(model, field, call_) ? whole : flight.fields)[field] = tensor;
   }
   const int64_t first_sample = first_sample_of(action);
   read_(step_, first_sample, micro_batch_, buffers);
-  if (const auto starts = whole.find(model::BatchField::kDocumentStarts); starts != whole.end()) {
-    check_documents(starts->second);
-  }
+  const at::Tensor documents = read[model::BatchField::kDocumentStarts];
+  if (whole.contains(model::BatchField::kDocumentStarts)) check_documents(documents);
   for (const auto& [field, samples] : whole) {
-    flight.fields[field] = taken(samples, model::slices_of(field, call_));
+    if (!model::looks_ahead(model, field)) {
+      flight.fields[field] = taken(samples, model::slices_of(field, call_));
+      continue;
+    }
+    const at::Tensor rows = ledger::empty_tensor(model::field_of(model, field, call_), at::kCPU);
+    const int64_t first = field == model::BatchField::kTargets ? 0 : 1;
+    for (int64_t row = 0; row < rows.size(0); ++row) {
+      take_ahead(samples, documents, first + row, call_.slices(), rows.select(0, row));
+    }
+    flight.fields[field] = rows;
   }
   whole.clear();
+  read.clear();
   for (auto& [field, tensor] : flight.fields) {
     check_integers(field, tensor, first_sample);
     if (field == model::BatchField::kDocumentStarts) flight.document_starts_on_host = tensor;
@@ -121,15 +160,21 @@ void LayerCalls::check_integers(model::BatchField field, const at::Tensor& tenso
   }
   const auto* values = tensor.const_data_ptr<int64_t>();
   const int64_t vocab_size = plan_.job.model.vocab_size;
-  const bool is_target = field != model::BatchField::kTokens;
-  const bool may_lack = is_target && (evaluates_ || layout::counts_vary(plan_.job.training));
+  const bool is_further = field == model::BatchField::kFurtherTokens;
+  const bool is_target = field != model::BatchField::kTokens && !is_further;
+  const bool may_lack = evaluates_ || layout::counts_vary(plan_.job.training);
+  // Behind the targets of the next tokens are those of further ones.
+  const bool has_rows = model::looks_ahead(plan_.job.model, field);
+  const int64_t first_row = has_rows ? tensor[0].numel() : tensor.numel();
   for (int64_t i = 0; i < tensor.numel(); ++i) {
-    if (is_target && values[i] == data::kNoTarget) {
-      if (!may_lack) refuse_missing_target(first_sample + i / (tensor.numel() / micro_batch_));
+    const bool is_next = is_target && i < first_row;
+    if (values[i] == data::kNoTarget && (is_target || is_further)) {
+      if (is_next && !may_lack)
+        refuse_missing_target(first_sample + i / (first_row / micro_batch_));
       continue;
     }
     SMP_CHECK(values[i] >= 0 && values[i] < vocab_size);
-    if (is_target) ++counted_;
+    if (is_next) ++counted_;
   }
 }
 
@@ -177,7 +222,9 @@ void LayerCalls::forward(const schedule::Action& action) {
   std::vector<at::Tensor> outputs = run(action, inputs, keeps_all ? &call.saved : nullptr);
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
-    call.shared.assign(inputs.end() - shared_inputs_.at(place.in_stage), inputs.end());
+    const auto shared_end = inputs.end() - (place.reads ? 1 : 0);
+    call.shared.assign(shared_end - static_cast<ptrdiff_t>(shared_inputs_.at(place.in_stage)),
+                       inputs.end());
     if (place.keeps_input) call.inputs = std::move(inputs);
     if (place.drops_recomputable) model_.layers[place.in_stage]->drop_recomputable(call.saved);
     flight.calls.push_back(std::move(call));
@@ -185,7 +232,10 @@ void LayerCalls::forward(const schedule::Action& action) {
   if (check_ != nullptr) check_->forward(action.microbatch, action.layer, outputs);
   if (place.makes_loss) {
     loss_sum_ += outputs.at(0).item<double>();
-    if (outputs.size() > 1) correct_ += outputs[1].item<double>();
+    for (size_t i = 0; i < further_sums_.size(); ++i) {
+      further_sums_[i] += outputs.at(1 + i).item<double>();
+    }
+    if (outputs.size() > 1 + further_sums_.size()) correct_ += outputs.back().item<double>();
   } else if (place.hands_to >= 0) {
     microbatches_.admit(place.hands_to, action.microbatch).hidden = std::move(outputs);
   } else {
@@ -205,8 +255,9 @@ void LayerCalls::recompute(const schedule::Action& action) {
     const ledger::CategoryScope category(MemoryCategory::kActivations);
     return model_.layers[place.in_stage]->rematerialize(call.saved);
   }
-  const std::vector<at::Tensor> inputs =
+  std::vector<at::Tensor> inputs =
       std::exchange(place.keeps_input ? call.inputs : flight.recomputed, {});
+  if (place.reads && !place.keeps_input) inputs.push_back(flight.fields.at(*place.reads));
   std::vector<at::Tensor> outputs = run(action, inputs, &call.saved);
   if (place.feeds_recompute) flight.recomputed = std::move(outputs);
 }

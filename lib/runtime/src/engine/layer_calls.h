@@ -38,6 +38,8 @@ class LayerCalls {
   // The sum of the mean losses of this rank's microbatches so far, scaled to the global batch,
   // without the loss scale.
   double loss() const { return loss_sum_ * mean_factor(); }
+  // Of each layer that predicts a further token, likewise.
+  std::vector<double> further_losses() const;
   // The number of targets, or labels, read so far that count in the loss.
   int64_t counted() const { return counted_; }
   double correct() const { return correct_; }  // samples classified correctly, if the model counts
@@ -68,6 +70,7 @@ class LayerCalls {
   double loss_scale_ = 1;
   FiniteCheck* check_ = nullptr;
   double loss_sum_ = 0, correct_ = 0;
+  std::vector<double> further_sums_;
   int64_t counted_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include "smp/plan/base/check.h"
 #include "smp/plan/model/layers.h"
+#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/model/router_loads.h"
 
 namespace smp::engine {
@@ -17,7 +18,7 @@ void for_each_router(const Plan& plan, parallel::ParallelModel& model, const Bod
   const std::vector<model::LayerSpec>& here = model.parameters->layout().layers;
   int64_t place = 0;
   for (const model::LayerSpec& layer : model::layers_of(plan.job.model)) {
-    if (layer.kind != model::LayerKind::kMoeBlock) continue;
+    if (!model::has_experts(plan.job.model, layer)) continue;
     const auto own = std::ranges::find(here, layer.index, &model::LayerSpec::index);
     if (own != here.end()) {
       body(*model.layers[static_cast<size_t>(own - here.begin())]->step_choices(), place);

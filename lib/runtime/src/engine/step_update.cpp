@@ -59,7 +59,7 @@ void StepUpdate::update(int64_t bucket) {
 // print and whether to stop. Each gradient element and each target counts on one rank only. Norms
 // are added layer by layer in the order of the model, so that the total does not depend on the
 // pipeline's partition.
-StepResult StepUpdate::agree(double loss, int64_t counted) {
+StepResult StepUpdate::agree(double loss, const std::vector<double>& further, int64_t counted) {
   const mesh::Coord& coord = model_.parameters->layout().coord;
   for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
     start_norms(static_cast<int64_t>(bucket));
@@ -69,6 +69,9 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   if (coord.tensor == 0) add_router_loads();
   double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
   loss_sum = coord.tensor == 0 ? loss : 0.0;
+  double* const further_sums = &loss_sum - further.size();
+  for (size_t i = 0; i < further.size(); ++i)
+    further_sums[i] = coord.tensor == 0 ? further[i] : 0.0;
   if (counts_vary_) sums_.back() = coord.tensor == 0 ? static_cast<double>(counted) : 0.0;
   if (model_.groups->world().size() > 1) {
     model_.groups->world()
@@ -83,6 +86,9 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   result.grad_norm = std::sqrt(std::accumulate(sums_.begin(), norms_end, 0.0)) /
                      model_.loss_scale.value() * correction;
   result.loss = loss_sum * correction;
+  for (size_t i = 0; i < further.size(); ++i) {
+    result.further_losses.push_back(further_sums[i] * correction);
+  }
   result.routers = router_metrics();
   const bool overflowed = !std::isfinite(result.grad_norm);
   // A lower scale helps gradients that overflow, not a loss that does.
@@ -100,7 +106,7 @@ StepResult StepUpdate::agree(double loss, int64_t counted) {
   return result;
 }
 
-// The sums of the routers lie behind the norms, layer by layer.
+// The sums of the routers lie behind the norms, layer by layer; behind them those of losses.
 void StepUpdate::add_router_loads() {
   const std::vector<model::LayerSpec>& here = model_.parameters->layout().layers;
   auto at = sums_.begin() + static_cast<int64_t>(layers_.size());

@@ -43,9 +43,10 @@ class StepUpdate {
   void update(int64_t bucket);
 
   // Collective over the world. `loss`: the sum over this rank's microbatches, without the loss
-  // scale, which the gradients still have. `counted`: the number of their targets that count.
-  // Throws NotFinite, NoTargetCounts, and whatever LossScale::step_done throws.
-  StepResult agree(double loss, int64_t counted);
+  // scale, which the gradients still have; `further`: of each further token. `counted`: the number
+  // of their targets that count. Throws NotFinite, NoTargetCounts, and whatever
+  // LossScale::step_done throws.
+  StepResult agree(double loss, const std::vector<double>& further, int64_t counted);
 
  private:
   int32_t experts_of(int64_t bucket) const;  // which go with the bucket; -1 = none

@@ -14,7 +14,7 @@ ParameterViews::ParameterViews(const ModelSpec& model, const model::LayerSpec& l
     SMP_CHECK(spec.name.starts_with(layer.name + "."));
     names_.push_back(spec.name.substr(layer.name.size() + 1));
   }
-  const bool tied = layer.kind == model::LayerKind::kHead && model.tied_embeddings;
+  const bool tied = model::reuses_embedding(model, layer);
   SMP_CHECK_EQ(parameters_.weights.size(), names_.size() + (tied ? 1 : 0));
   SMP_CHECK_EQ(parameters_.gradients.size(), parameters_.weights.size());
   for (size_t i = 0; i < parameters_.weights.size(); ++i) {

@@ -28,7 +28,7 @@ std::unique_ptr<PreparedProgram> prepare(const ModelSpec& model, const model::La
   for (const model::TensorSpec& output : model::outputs_of(model, layer, call)) {
     made->output_sizes.push_back(output.shape);
   }
-  if (made->output_sizes.empty()) made->output_sizes.emplace_back();  // the loss is a number
+  made->output_sizes.resize(program.outputs.size());  // losses are numbers
   for (const program::Section section :
        {program::Section::kForward, program::Section::kBackward, program::Section::kDeferring,
         program::Section::kWeights, program::Section::kRematerialize}) {

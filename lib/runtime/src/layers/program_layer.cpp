@@ -10,6 +10,7 @@
 #include "layers/parameter_views.h"
 #include "layers/program_cache.h"
 #include "smp/plan/base/check.h"
+#include "smp/plan/model/parameter_counts.h"
 #include "smp/plan/program/build.h"
 
 namespace smp::layers {
@@ -31,7 +32,7 @@ class ProgramLayer final : public Layer {
     rank_.context = context;
     rank_.experts = experts;
     rank_.device = parameters_.device();
-    if (layer.kind == model::LayerKind::kMoeBlock) make_router_sums();
+    if (model::has_experts(programs_->model(), layer)) make_router_sums();
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,

@@ -282,11 +282,9 @@ layers::LayerParameters FlatParameters::layer_parameters(int64_t layer) const {
     parameters.gradients.push_back(gradient(i));
     has_matrix |= !impl_->layout.parameters[static_cast<size_t>(i)].spec.is_vector;
   }
-  bool is_head = false;
-  for (const model::LayerSpec& spec : impl_->layout.layers) {
-    if (spec.index == layer) is_head = spec.kind == model::LayerKind::kHead;
-  }
-  if (is_head && !has_matrix) {
+  const auto spec = std::ranges::find(impl_->layout.layers, layer, &model::LayerSpec::index);
+  const bool is_tied_head = spec->kind == model::LayerKind::kHead && !has_matrix;
+  if (is_tied_head || spec->kind == model::LayerKind::kMtpBlock) {
     const bool copied = impl_->layout.tied_copy.has_value();
     parameters.weights.push_back(copied ? tied_weight() : weight(0));
     parameters.gradients.push_back(tied_gradient().defined() ? tied_gradient() : gradient(0));

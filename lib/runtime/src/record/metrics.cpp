@@ -74,6 +74,7 @@ std::string to_json(const StepMetrics& metrics) {
                             {"loss", metrics.loss},
                             {"grad_norm", metrics.grad_norm},
                             {"learning_rate", metrics.learning_rate}};
+  if (!metrics.further_losses.empty()) json["mtp_losses"] = metrics.further_losses;
   if (metrics.loss_scale) {
     json["loss_scale"] = *metrics.loss_scale;
     json["skipped_steps"] = metrics.skipped_steps;

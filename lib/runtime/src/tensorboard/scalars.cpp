@@ -53,6 +53,9 @@ std::vector<std::pair<std::string, double>> scalars_of(const record::StepMetrics
       {"time/exposed_communication_s", metrics.exposed_s},
       {"memory/live_GiB", static_cast<double>(metrics.memory_live_bytes) / kGiB},
       {"memory/peak_GiB", static_cast<double>(metrics.memory_peak_bytes) / kGiB}};
+  for (size_t i = 0; i < metrics.further_losses.size(); ++i) {
+    scalars.emplace_back("loss/mtp_" + std::to_string(i + 1), metrics.further_losses[i]);
+  }
   for (const record::SourceEpoch& of : metrics.epochs)
     scalars.emplace_back("data/epoch/" + of.source, of.epoch);
   if (metrics.mfu) scalars.emplace_back("throughput/mfu", *metrics.mfu);

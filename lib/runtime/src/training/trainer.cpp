@@ -280,6 +280,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const feed::DataSo
     if (mfu_per_s) metrics.mfu = *mfu_per_s / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
     metrics.memory_peak_bytes = ledger.peak().bytes;
+    metrics.further_losses = done.further_losses;
     metrics.routers = done.routers;
     starvation.add(step + 1, done.routers);
     if (flushes) metrics.cache_flushes = flushes->of_step(step + 1);

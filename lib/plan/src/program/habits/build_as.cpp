@@ -19,7 +19,7 @@ LayerProgram build_forward(const ModelSpec& model, const model::LayerSpec& layer
     case model::LayerKind::kBlock:
     case model::LayerKind::kMoeBlock: build_block_forward(builder); break;
     case model::LayerKind::kCrossBlock: build_cross_block_forward(builder); break;
-    case model::LayerKind::kMtpBlock: build_mtp_forward(builder); break;
+    case model::LayerKind::kMtpBlock: build_further_token_forward(builder); break;
     case model::LayerKind::kHead: build_head_forward(builder); break;
     case model::LayerKind::kOperators:
     case model::LayerKind::kLastOperators: build_operators_forward(builder); break;

@@ -7,17 +7,18 @@ namespace smp::program {
 
 void build_embedding(ProgramBuilder& builder);
 void build_block(ProgramBuilder& builder);
-void build_expert_block(ProgramBuilder& builder);
 void build_cross_block(ProgramBuilder& builder);
+void build_further_token(ProgramBuilder& builder);
 void build_head(ProgramBuilder& builder);
 void build_operators(ProgramBuilder& builder);
 
-// The forward alone, of layers that the engine does not run too.
+// The forward alone, of layers that the engine does not run too. Those that predict further tokens
+// hand on what they project, and the head projects for the next token: other terms price the rest.
 void build_embedding_forward(ProgramBuilder& builder);
 void build_block_forward(ProgramBuilder& builder);
 void build_cross_block_forward(ProgramBuilder& builder);
 void build_mixer_forward(ProgramBuilder& builder);
-void build_mtp_forward(ProgramBuilder& builder);
+void build_further_token_forward(ProgramBuilder& builder);
 void build_head_forward(ProgramBuilder& builder);
 void build_operators_forward(ProgramBuilder& builder);
 

@@ -30,9 +30,9 @@ ValueId CrossEntropy::backward(ValueId loss_gradient, ValueId& factor) {
   return gradient;
 }
 
-ValueId scaled(ProgramBuilder& builder, ValueId x, ValueId factor) {
+ValueId scaled(ProgramBuilder& builder, ValueId x, ValueId factor, double scale) {
   const ValueId y = builder.over(builder.value(x).name, x);
-  builder.add(OperationKind::kScale, {x, factor}, {y}, ProductAttributes{});
+  builder.add(OperationKind::kScale, {x, factor}, {y}, ProductAttributes{scale});
   return y;
 }
 

@@ -26,7 +26,7 @@ class CrossEntropy {
   ValueId maxima_ = kNoValue, sums_ = kNoValue;
 };
 
-// x times a number of the call, in the memory of x.
-ValueId scaled(ProgramBuilder& builder, ValueId x, ValueId factor);
+// x times a constant and a number of the call, which may be absent, in the memory of x.
+ValueId scaled(ProgramBuilder& builder, ValueId x, ValueId factor, double scale = 1);
 
 }  // namespace smp::program

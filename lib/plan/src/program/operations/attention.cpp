@@ -152,5 +152,8 @@ const OperationRules kLatentHeadsBackwardRules = {
 const OperationRules kSplitColumnsRules = {
     .name = "split columns", .inputs = "x", .outputs = "a b"};
 const OperationRules kJoinColumnsRules = {.name = "join columns", .inputs = "a b", .outputs = "x"};
+// Some columns of a wider matrix: with zeros beside them, and back.
+const OperationRules kPlaceColumnsRules = {.name = "place columns", .inputs = "x", .outputs = "y"};
+const OperationRules kTakeColumnsRules = {.name = "take columns", .inputs = "y", .outputs = "x"};
 
 }  // namespace smp::program

@@ -14,7 +14,8 @@ extern const OperationRules kNormRules, kNormAgainRules, kNormBackwardRules, kSu
 extern const OperationRules kProductRules, kInputGradientRules, kWeightGradientRules,
     kBiasGradientRules, kLogitsRules;
 extern const OperationRules kAttentionRules, kAttentionBackwardRules, kLatentHeadsRules,
-    kLatentHeadsBackwardRules, kSplitColumnsRules, kJoinColumnsRules;
+    kLatentHeadsBackwardRules, kSplitColumnsRules, kJoinColumnsRules, kPlaceColumnsRules,
+    kTakeColumnsRules;
 extern const OperationRules kActivationRules, kActivationBackwardRules, kAddBiasRules, kDropRules,
     kAddRules, kAddBranchRules, kScaleRules, kCopyRules, kCastRules, kAccumulateRules;
 extern const OperationRules kTakeRowsRules, kAddRowsRules, kAddPositionsRules,

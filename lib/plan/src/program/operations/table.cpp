@@ -24,6 +24,8 @@ const OperationRules& rules_of(OperationKind kind) {
       &kLatentHeadsBackwardRules,
       &kSplitColumnsRules,
       &kJoinColumnsRules,
+      &kPlaceColumnsRules,
+      &kTakeColumnsRules,
       &kActivationRules,
       &kActivationBackwardRules,
       &kDropRules,

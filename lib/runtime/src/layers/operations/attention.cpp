@@ -97,4 +97,14 @@ void run_join_columns(Frame& frame) {
   x.narrow(1, a.size(1), b.size(1)).copy_(b);
 }
 
+void run_place_columns(Frame& frame) {
+  const at::Tensor& x = frame.in(0);
+  frame.make_zero(0).narrow(1, frame.as<program::ColumnsAttributes>().first, x.size(1)).copy_(x);
+}
+
+void run_take_columns(Frame& frame) {
+  const at::Tensor& x = frame.make(0);
+  x.copy_(frame.in(0).narrow(1, frame.as<program::ColumnsAttributes>().first, x.size(1)));
+}
+
 }  // namespace smp::layers

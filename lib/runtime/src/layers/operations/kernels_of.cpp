@@ -26,6 +26,8 @@ OperationKernel kernel_of(program::OperationKind kind) {
       run_latent_heads_backward,
       run_split_columns,
       run_join_columns,
+      run_place_columns,
+      run_take_columns,
       run_activation,
       run_activation_backward,
       run_drop,

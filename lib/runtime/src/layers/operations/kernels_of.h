@@ -27,6 +27,8 @@ void run_latent_heads(Frame& frame);
 void run_latent_heads_backward(Frame& frame);
 void run_split_columns(Frame& frame);
 void run_join_columns(Frame& frame);
+void run_place_columns(Frame& frame);
+void run_take_columns(Frame& frame);
 
 void run_activation(Frame& frame);
 void run_activation_backward(Frame& frame);

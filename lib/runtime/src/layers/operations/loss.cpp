@@ -24,7 +24,7 @@ double count_correct(const kernels::SoftmaxStatistics& statistics, const at::Ten
 void run_softmax_loss(Frame& frame) {
   const auto& loss = frame.as<program::LossAttributes>();
   const at::Tensor& logits = frame.in(0);
-  const at::Tensor& targets = frame.in(1);
+  const at::Tensor targets = frame.in(1).narrow(0, loss.first_target, logits.size(0));
   const at::TensorOptions wide = kernels::wide_options(logits);
   kernels::SoftmaxStatistics statistics;
   statistics.maxima =
@@ -51,9 +51,10 @@ void run_softmax_loss(Frame& frame) {
 
 void run_softmax_gradient(Frame& frame) {
   const at::Tensor& logits = frame.in(0);
-  kernels::functions_of(logits).softmax_gradient(logits, frame.in(1),
-                                                 frame.as<program::LossAttributes>().begin,
-                                                 {frame.in(2), frame.in(3)}, frame.factor(1, 4));
+  const auto& loss = frame.as<program::LossAttributes>();
+  kernels::functions_of(logits).softmax_gradient(
+      logits, frame.in(1).narrow(0, loss.first_target, logits.size(0)), loss.begin,
+      {frame.in(2), frame.in(3)}, frame.factor(1, 4));
   frame.set_over(0, logits);
 }
 

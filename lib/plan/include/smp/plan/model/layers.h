@@ -20,12 +20,11 @@ enum class LayerKind {
   kEmbedding,      // token (and learned position) embedding
   kBlock,          // norm, attention, norm, MLP, with the model's attributes
   kCrossBlock,     // a block of the decoder of an encoder_decoder: attends to the encoder as well
-  kHead,           // final norm, vocabulary projection, cross-entropy
+  kHead,           // final norm (unless a kMtpBlock has it), vocabulary projection, cross-entropy
   kOperators,      // of a list (operators.h)
   kLastOperators,  // the last of a list, and cross-entropy
   kMoeBlock,       // a block whose MLP is a router and experts
-  // Priced, and not run by the engine yet:
-  kMtpBlock,  // predicts a further token: norms, projection, a block; lies before the head
+  kMtpBlock,       // predicts a further token: norms, projection, a block; lies before the head
 };
 
 constexpr bool makes_loss(LayerKind kind) {
@@ -38,9 +37,11 @@ constexpr bool is_transformer_block(LayerKind kind) {
 }
 
 // The fields of one sample. kDocumentStarts gives, for each token, the position in its sample, from
-// 0, of the first token of its document.
-enum class BatchField { kTokens, kTargets, kImages, kLabels, kDocumentStarts };
-inline constexpr int kBatchFields = 5;
+// 0, of the first token of its document. kFurtherTokens gives, for the d-th layer that predicts a
+// further token, the d-th token behind each; none (data::kNoTarget) where that is in another sample
+// or document.
+enum class BatchField { kTokens, kTargets, kImages, kLabels, kDocumentStarts, kFurtherTokens };
+inline constexpr int kBatchFields = 6;
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kEmbedding;
@@ -122,6 +123,14 @@ bool has_window(const ModelSpec& model, const LayerSpec& layer);
 bool is_in_encoder(const ModelSpec& model, const LayerSpec& layer);
 bool opens_decoder(const ModelSpec& model, const LayerSpec& layer);
 bool closes_stack(const ModelSpec& model, const LayerSpec& layer);
+
+// Of a kMtpBlock: how many tokens behind the next one it predicts, from 1 on. The first one has the
+// model's final norm, whose result it and the head read.
+int64_t mtp_depth(const ModelSpec& model, const LayerSpec& layer);
+// Whether layers at the end of the model use the token embedding: a tied head, or those that
+// predict further tokens.
+bool reuses_embedding(const ModelSpec& model);
+bool reuses_embedding(const ModelSpec& model, const LayerSpec& layer);
 
 // The factor on the hidden state before a head: hidden_size^-0.5 if the head of an encoder_decoder
 // is tied (Raffel et al. 2020: T5), else 1.

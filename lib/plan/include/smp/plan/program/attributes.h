@@ -149,11 +149,17 @@ struct RowsAttributes {
   int64_t attended_tokens = 1;  // of a sample
 };
 
+// Where in a wider matrix columns are.
+struct ColumnsAttributes {
+  int64_t first = 0;
+};
+
 struct LossAttributes {
   int64_t begin = 0;            // the first entry of the rank's part of the vocabulary
   bool is_shared = false;       // the tensor ranks have a part each
   bool counts_correct = false;  // an evaluation counts the rows whose target has the largest logit
   bool sums_apart = false;      // sums and the targets' logits are a message each
+  int64_t first_target = 0;     // the first that is used of the targets
 };
 
 // A message to all tensor ranks. One that does not wait is followed by kWait.

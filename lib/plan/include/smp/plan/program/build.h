@@ -8,7 +8,7 @@
 namespace smp::program {
 
 // Whether there is a program for the layer: whether the engine runs its kind.
-bool has_program(const ModelSpec& model, const model::LayerSpec& layer);
+bool has_programs(const ModelSpec& model);
 
 // Whether two layers of a model have the same program, whose parameters are their own.
 bool are_alike(const ModelSpec& model, const model::LayerSpec& a, const model::LayerSpec& b);

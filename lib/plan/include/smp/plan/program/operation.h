@@ -39,6 +39,8 @@ enum class OperationKind : uint8_t {
   kLatentHeadsBackward,
   kSplitColumns,
   kJoinColumns,
+  kPlaceColumns,
+  kTakeColumns,
   kActivation,
   kActivationBackward,
   kDrop,
@@ -125,7 +127,8 @@ using Attributes =
                  ProductAttributes, AttentionAttributes, QkNormAttributes, LatentAttributes,
                  ActivationAttributes, RowsAttributes, LossAttributes, MessageAttributes,
                  OwnTokensAttributes, ImageAttributes, ChannelAttributes, RouterAttributes,
-                 ExpertAttributes, ScanAttributes, ExchangeAttributes, RowExchangeAttributes>;
+                 ExpertAttributes, ScanAttributes, ExchangeAttributes, RowExchangeAttributes,
+                 ColumnsAttributes>;
 
 // Scratch memory of an operation is what its entry in the table says.
 inline constexpr int64_t kScratchOfRules = -1;

@@ -47,7 +47,9 @@ struct ScheduleParameters {
   // of the step; -1 = none. `table_persists`: the token embedding is among them.
   std::vector<int32_t> persistent_buckets;
   bool table_persists = false;
-  bool tied_on_stage = false;       // the head uses the embedding's weight of the same stage
+  // Layers beside the embedding that use its weight, of the same stage: a tied head, and those that
+  // predict further tokens.
+  std::vector<int64_t> tied_layers;
   bool tied_across_stages = false;  // first and last stage share the embedding
   bool kv_replicated = false;
   // The routers' balancing loss counts the tokens of the whole step: kRouterLoads stands between

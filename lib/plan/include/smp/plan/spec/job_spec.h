@@ -160,7 +160,8 @@ struct ModelSpec {
   bool shared_expert_gate = false;            // its output is weighed by a row of its own (Qwen)
   int64_t first_dense_layers = 0;
   int64_t moe_layer_period = 1;
-  int64_t num_mtp_layers = 0;  // layers that predict further tokens (DeepSeek-V3)
+  int64_t num_mtp_layers = 0;    // layers that predict further tokens (DeepSeek-V3)
+  double mtp_loss_factor = 0.1;  // of the mean of their losses
   // Multi-head latent attention (DeepSeek); kv_lora_rank 0 = off. head_dim is then unused.
   int64_t q_lora_rank = 0;
   int64_t kv_lora_rank = 0;

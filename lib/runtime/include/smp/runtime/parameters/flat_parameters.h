@@ -85,8 +85,8 @@ class FlatParameters {
   };
   Range range_of(int64_t layer) const;
 
-  // The argument of make_layer(): the layer's views. A tied head gets those of the token embedding
-  // (or of its copy) at the end.
+  // The argument of make_layer(): the layer's views. A tied head, and a layer that predicts a
+  // further token, get those of the token embedding (or of its copy) at the end.
   layers::LayerParameters layer_parameters(int64_t layer) const;
 
   // layout().tied_copy's own buffers; undefined tensors when there is none.

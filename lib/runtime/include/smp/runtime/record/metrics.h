@@ -27,6 +27,7 @@ struct SourceEpoch {
 struct StepMetrics {
   int64_t step = 0;  // from 1: steps done
   double loss = 0;
+  std::vector<double> further_losses;  // of layers that predict further tokens; not in `loss`
   double grad_norm = 0;
   double learning_rate = 0;
   // fp16 only: the factor of the loss, and the number of steps so far that were skipped because
