@@ -30,10 +30,10 @@ struct TensorSpec {
 std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
                                    const LayerCall& call);
 
-// How many of a layer's inputs, the last ones, other layers use as well: in an encoder_decoder the
-// embedded tokens of the decoder, tables of relative positions, and the encoder output (enc), to
-// which the decoder attends; of layers that predict further tokens what the head projects (n0 for
-// the next token, n1 for the one behind it). They stay on the device when the rest is offloaded.
+// How many of a layer's inputs, the last ones, other layers use as well. They stay on the device
+// when the rest is offloaded. In an encoder_decoder: the embedded tokens of the decoder (y), tables
+// of relative positions, and the encoder output (enc), to which the decoder attends. Of layers that
+// predict further tokens: what the head projects, n0 for the next token, n1 for the one behind it.
 //
 //   embedding        -> x, encoder's table, y, decoder's table
 //   encoder block    x | table, y, table -> x, and the others; the last one keeps its table
