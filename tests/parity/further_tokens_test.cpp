@@ -6,8 +6,8 @@
 #include "parity/comparison.h"
 #include "parity/layouts.h"
 
-// Models that predict further tokens, against one rank. The covering set has DeepSeek-V3's one layer
-// beside all other features.
+// Models that predict further tokens, against one rank. The covering set has DeepSeek-V3's one
+// layer beside all other features.
 namespace smp::parity {
 namespace {
 
@@ -31,12 +31,13 @@ std::vector<LayoutCase> tried_layouts() {
       layout_of("ring of 2", {.context = 2}),
       layout_of("exchange of 2, ZeRO-2", {.shard = 2, .context = 2, .exchange = 2},
                 Sharding::kGradients)};
-  LayoutCase split = layout_of("t2 x p2, split sequences, recomputed", {.pipeline = 2, .tensor = 2});
+  LayoutCase split =
+      layout_of("t2 x p2, split sequences, recomputed", {.pipeline = 2, .tensor = 2});
   split.sequence_parallel = true;
   split.recompute = Recompute::kFull;
   layouts.push_back(split);
-  LayoutCase grouped = layout_of("z2, ZeRO-3, checkpoints of 2 layers", {.shard = 2},
-                                 Sharding::kParameters);
+  LayoutCase grouped =
+      layout_of("z2, ZeRO-3, checkpoints of 2 layers", {.shard = 2}, Sharding::kParameters);
   grouped.recompute = Recompute::kFull;
   grouped.strategy = "group_2";
   layouts.push_back(grouped);

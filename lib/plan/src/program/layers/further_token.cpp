@@ -74,10 +74,9 @@ class FurtherToken {
     const ValueId read =
         depth_ == 1 ? norm_again(builder_, model_norm_, x_, model_stats_, name_of(0)) : x_;
     builder_.weights([&] {
-      const ValueId both =
-          joined(norm_again(builder_, token_norm_, token_.y, token_.stats, "token norm"),
-                 norm_again(builder_, hidden_norm_, read, hidden_stats_, "hidden norm"),
-                 kBackwardLabel);
+      const ValueId both = joined(
+          norm_again(builder_, token_norm_, token_.y, token_.stats, "token norm"),
+          norm_again(builder_, hidden_norm_, read, hidden_stats_, "hidden norm"), kBackwardLabel);
       weight_gradient(builder_, part, both, projection_);
     });
     const ValueId d_token = builder_.made_like("d token norm", token_.y);
@@ -137,8 +136,7 @@ class FurtherToken {
   }
   // Each tensor rank makes columns of its own; the sum puts them together.
   ValueId projected(ValueId both) {
-    ValueId y =
-        product(builder_, both, projection_, "projected", {0, "hidden", region_.degree()});
+    ValueId y = product(builder_, both, projection_, "projected", {0, "hidden", region_.degree()});
     if (region_.is_shared()) {
       const ValueId whole = builder_.made("own columns projected",
                                           region_.all_tokens(hidden_columns()), builder_.dtype());
@@ -149,11 +147,10 @@ class FurtherToken {
   }
   ValueId own_columns(ValueId gradient) {
     if (!region_.is_shared()) return gradient;
-    const ValueId part =
-        builder_.made("d own columns projected",
-                      region_.all_tokens({builder_.value(projection_).shape[0].size, "hidden",
-                                          region_.degree()}),
-                      builder_.dtype());
+    const ValueId part = builder_.made(
+        "d own columns projected",
+        region_.all_tokens({builder_.value(projection_).shape[0].size, "hidden", region_.degree()}),
+        builder_.dtype());
     builder_.add(OperationKind::kTakeColumns, {gradient}, {part},
                  ColumnsAttributes{first_column()});
     return part;

@@ -24,6 +24,7 @@ class Head {
         weight_(builder.model().tied_embeddings ? builder.tied_parameter()
                                                 : builder.parameter("weight")),
         bias_(builder.parameter("bias")),
+        scale_(model::head_scale(builder.model())),
         targets_of_(1 + builder.model().num_mtp_layers) {
     for (int64_t depth = 0; depth <= further; ++depth) {
       const double share =
@@ -33,7 +34,7 @@ class Head {
                                                             region_.degree(), region_.rank()),
                                   .is_shared = region_.is_shared(),
                                   .first_target = depth * builder.call().tokens()}),
-           share, share * model::head_scale(builder.model())});
+           share});
     }
   }
 
@@ -67,7 +68,6 @@ class Head {
   struct Projection {
     CrossEntropy loss;
     double share = 1;  // of the loss
-    double scale = 1;  // of what is projected, and the share
     ValueId x = kNoValue, stats = kNoValue;
   };
   bool has_norm() const { return norm_.weight != kNoValue; }
@@ -79,10 +79,10 @@ class Head {
       one.stats = normed.stats;
       normal = drop_in_place(builder_, normed.y, dropout());
     }
-    if (const double scale = model::head_scale(builder_.model()); scale != 1) {
+    if (scale_ != 1) {
       const ValueId whole = normal;
       normal = builder_.over("norm scaled", whole);
-      builder_.add(OperationKind::kScale, {whole, kNoValue}, {normal}, ProductAttributes{scale});
+      builder_.add(OperationKind::kScale, {whole, kNoValue}, {normal}, ProductAttributes{scale_});
     }
     normal = region_.gathered(normal, kForwardLabel);
     const Dim vocabulary{builder_.value(weight_).shape[0].size, "vocabulary", region_.degree()};
@@ -95,11 +95,11 @@ class Head {
   ValueId backward(Projection& one) {
     ValueId factor = kNoValue;
     ValueId logits = one.loss.backward(loss_gradient_, factor);
-    double scale = one.scale;
+    double scale = scale_ * one.share;
     if (bias_ != kNoValue && (factor != kNoValue || one.share != 1)) {
       logits = scaled(builder_, logits, factor, one.share);
       factor = kNoValue;
-      scale /= one.share;
+      scale = scale_;
     }
     const Region::Sum sum = region_.start_sum(
         input_gradient(builder_, logits, weight_, "d norm", {0, "hidden"}, scale, factor),
@@ -129,6 +129,7 @@ class Head {
   const Region region_;
   const NormParts norm_;
   const ValueId weight_, bias_;
+  const double scale_;                   // of what is projected
   const int64_t targets_of_;             // a token
   std::vector<Projection> projections_;  // for the next token, the one behind it, ...
   ValueId loss_gradient_ = kNoValue;

@@ -103,7 +103,7 @@ class Block {
     // Both branches' gradients of the shared norm's result.
     if (shares_norm_) dx = add_to(builder_, dx, dx1);
     return norm_backward(builder_, attention_.norm_parts(), dx, x_, attention_.stats(),
-                       shares_norm_ ? dy : dx1, attention_.region().splits_tokens(), "x");
+                         shares_norm_ ? dy : dx1, attention_.region().splits_tokens(), "x");
   }
 
   ProgramBuilder& builder_;
