@@ -131,10 +131,18 @@ ModelSpec windowed_model() {
   return model;
 }
 
+// Further tokens end with their document.
+ModelSpec further_model() {
+  ModelSpec model = llama_model();
+  model.name = "two further tokens";
+  model.num_mtp_layers = 2;
+  return model;
+}
+
 }  // namespace
 
 TEST_CASE("documents in a sample: loss and gradients of documents in rows of their own") {
-  for (const ModelSpec& model : {gpt2_model(), windowed_model(), phi_model()}) {
+  for (const ModelSpec& model : {gpt2_model(), windowed_model(), phi_model(), further_model()}) {
     const Weights initial = initial_weights(model);
     TargetSums sums;
     int64_t targets = 0;
@@ -171,7 +179,7 @@ TEST_CASE("documents in a sample: loss and gradients of documents in rows of the
 }
 
 TEST_CASE("fp64, 4 steps: with documents every layout trains as one rank does, in counted bytes") {
-  for (const ModelSpec& model : {gpt2_model(), windowed_model()}) {
+  for (const ModelSpec& model : {gpt2_model(), windowed_model(), further_model()}) {
     const auto plan_for = [&](const LayoutCase& layout) {
       Plan plan = packed_plan(model, layout);
       plan.job.training.optimizer.kind = OptimizerKind::kSgd;
