@@ -179,9 +179,12 @@ class Rank {
                      log_sums_);
   }
   void backward(const Rank& owner) {
-    cpu_ring_backward(shape_, inputs_, owner.block_, owner.shape_.slices, this == &owner,
-                      sums_.to(block_.scalar_type()), output_gradient_, log_sums_, d_queries_,
-                      owner.d_block_, small_);
+    const int64_t pairs = all_pairs(shape_).end;
+    for (const auto& part : {kernels::AttentionPart{0, pairs / 2}, {pairs / 2, pairs}}) {
+      cpu_ring_backward(shape_, inputs_, owner.block_, owner.shape_.slices, this == &owner, part,
+                        sums_.to(block_.scalar_type()), output_gradient_, log_sums_, d_queries_,
+                        owner.d_block_, small_);
+    }
   }
   void turn_back() { cpu_ring_turn_back(shape_, inputs_, d_queries_, d_block_, small_); }
 

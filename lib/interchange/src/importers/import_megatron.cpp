@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "importers/megatron_arguments.h"
 #include "importers/megatron_flags.h"
@@ -70,6 +71,7 @@ void MegatronLine::degrees() {
   if (has("context-parallel-size")) {
     set("context-parallel-size", "parallel.context_parallel_degree", context_);
   }
+  if (context_ > 1 && has("cp-comm-type")) context_exchange();
   constexpr std::string_view kExpertTensor = "expert-tensor-parallel-size";
   const bool dense = reads_model_ && whole("num-experts").value_or(0) == 0;
   if (has(kExpertTensor) && dense) {
@@ -83,6 +85,34 @@ void MegatronLine::degrees() {
   if (tensor_ > 1) {
     set("sequence-parallel", "parallel.sequence_parallel", has("sequence-parallel"));
   }
+}
+
+// TransformerConfig.cp_comm_type: p2p passes keys and values round a ring, a2a exchanges heads, and
+// a2a+p2p exchanges them within the first level of hierarchical_context_parallel_sizes.
+void MegatronLine::context_exchange() {
+  constexpr std::string_view kFlag = "cp-comm-type", kSizes = "hierarchical-context-parallel-sizes";
+  constexpr std::string_view kPath = "parallel.context_exchange_degree";
+  std::set<std::string> types;  // of each layer, or one for all
+  for (const text::YamlNode& item : reader_.node(kFlag)->items) types.insert(item.text);
+  if (types == std::set<std::string>{"p2p"}) return set(kFlag, kPath, int64_t{1});
+  if (types == std::set<std::string>{"a2a"}) return set(kFlag, kPath, context_);
+  if (types != std::set<std::string>{"a2a+p2p"}) {
+    return reader_.error(kFlag,
+                         fmt::format("--{} {} is not supported: expected p2p, a2a or a2a+p2p "
+                                     "for all layers",
+                                     kFlag, fmt::join(types, " ")));
+  }
+  const text::YamlNode* const sizes = reader_.node(kSizes);
+  const auto exchange = sizes != nullptr && sizes->items.size() == 2
+                            ? whole_value(sizes->items.front().text)
+                            : std::nullopt;
+  if (!exchange || *exchange < 1 || context_ % *exchange != 0) {
+    return reader_.error(kFlag,
+                         fmt::format("--{} a2a+p2p needs --{} with two sizes whose product is "
+                                     "--context-parallel-size ({})",
+                                     kFlag, kSizes, context_));
+  }
+  set(kSizes, kPath, *exchange);
 }
 
 void MegatronLine::schedule() {

@@ -156,8 +156,6 @@ const std::vector<MegatronField>& megatron_fields() {
       {"attention_output_gate", kRefused, "", "", "a gate of attention is not supported", kOff},
       {"step_batch_size_schedule", kRefused, "", "",
        "batches that change at given steps are not supported; the nearest is rampup_batch_size"},
-      {"hierarchical_context_parallel_sizes", kRefused, "", "",
-       "context parallelism in two levels is not supported"},
       {"heterogeneous_layers_config_path", kRefused, "", "",
        "layers of different sizes are not supported"},
       {"heterogeneous_layers_config_encoded_json", kRefused, "", "",

@@ -55,6 +55,7 @@ class MegatronLine {
   void hybrid();
   void hybrid_partition();
   void degrees();
+  void context_exchange();
   void schedule();
   void uneven(std::optional<int64_t> layers);
   void sharding();

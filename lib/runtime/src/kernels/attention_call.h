@@ -67,16 +67,22 @@ C* attention_scratch_of(int64_t range, const at::Tensor& first) {
   return own.data();
 }
 
-// Calls body(part, scratch) for the parts of a call that run side by side, where it `divides`.
+// Calls body(part, scratch) for the parts of `pairs` that run side by side, where a call `divides`.
 // `cost`: elements of a pair (DividedWork).
+template <typename C, typename Body>
+void for_parts(const AttentionPart& pairs, bool divides, int64_t cost, const at::Tensor& scratch,
+               const Body& body) {
+  if (!divides) return body(pairs, data_of<C>(scratch));
+  for_ranges({.count = pairs.end - pairs.begin, .cost = cost},
+             [&](int64_t range, int64_t begin, int64_t end) {
+               body(AttentionPart{pairs.begin + begin, pairs.begin + end},
+                    attention_scratch_of<C>(range, scratch));
+             });
+}
 template <typename C, typename Body>
 void for_parts(const AttentionShape& shape, bool divides, int64_t cost, const at::Tensor& scratch,
                const Body& body) {
-  if (!divides) return body(all_pairs(shape), data_of<C>(scratch));
-  for_ranges({.count = all_pairs(shape).end, .cost = cost},
-             [&](int64_t range, int64_t begin, int64_t end) {
-               body(AttentionPart{begin, end}, attention_scratch_of<C>(range, scratch));
-             });
+  for_parts<C>(all_pairs(shape), divides, cost, scratch, body);
 }
 
 }  // namespace smp::kernels

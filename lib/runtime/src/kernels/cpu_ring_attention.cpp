@@ -75,9 +75,10 @@ void cpu_ring_forward(const AttentionShape& shape, const AttentionInputs& inputs
 
 void cpu_ring_backward(const AttentionShape& shape, const AttentionInputs& inputs,
                        const at::Tensor& block, const model::TokenSlices& of_block, bool is_own,
-                       const at::Tensor& output, const at::Tensor& output_gradient,
-                       const at::Tensor& log_sums, const at::Tensor& d_queries,
-                       const at::Tensor& d_block, const AttentionGradients& gradients) {
+                       const AttentionPart& pairs, const at::Tensor& output,
+                       const at::Tensor& output_gradient, const at::Tensor& log_sums,
+                       const at::Tensor& d_queries, const at::Tensor& d_block,
+                       const AttentionGradients& gradients) {
   check_ring_inputs(shape, inputs);
   const at::Tensor scratch = ring_backward_scratch(shape, block);
   const bool divides = !is_own || !gradients.sinks.defined();
@@ -90,7 +91,7 @@ void cpu_ring_backward(const AttentionShape& shape, const AttentionInputs& input
     const RingBlock<T> keys{data_of<T>(block), of_block, is_own};
     const RingGradients<C> sums{data_of<C>(d_queries), data_of<C>(d_block)};
     for_parts<C>(
-        shape, divides, ring_scores(shape), scratch, [&](const AttentionPart& part, C* buffer) {
+        pairs, divides, ring_scores(shape), scratch, [&](const AttentionPart& part, C* buffer) {
           ring_attention_backward(shape, given, packed, keys, part, data_of<T>(output),
                                   data_of<T>(output_gradient), data_of<C>(log_sums), sums, buffer);
         });

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/attention.h"
 #include "kernels/device_functions.h"
 
 // Ring attention (ring_attention.h) on the CPU's tensors, contiguous; "wide" as in
@@ -28,14 +29,15 @@ void cpu_ring_forward(const AttentionShape& shape, const AttentionInputs& inputs
                       const at::Tensor& block, const model::TokenSlices& of_block, bool is_own,
                       const at::Tensor& sums, const at::Tensor& log_sums);
 
-// Adds to d_queries [b * n, heads * head_dim] and to d_block, of the block's shape, both wide; and
-// with the own block to gradients.sinks, if there are any. `output` and its gradient are of the
-// inputs' type.
+// For some pairs of samples and key/value heads: adds to d_queries [b * n, heads * head_dim] and to
+// d_block, of the block's shape, both wide; and with the own block to gradients.sinks, if there are
+// any. `output` and its gradient are of the inputs' type.
 void cpu_ring_backward(const AttentionShape& shape, const AttentionInputs& inputs,
                        const at::Tensor& block, const model::TokenSlices& of_block, bool is_own,
-                       const at::Tensor& output, const at::Tensor& output_gradient,
-                       const at::Tensor& log_sums, const at::Tensor& d_queries,
-                       const at::Tensor& d_block, const AttentionGradients& gradients);
+                       const AttentionPart& pairs, const at::Tensor& output,
+                       const at::Tensor& output_gradient, const at::Tensor& log_sums,
+                       const at::Tensor& d_queries, const at::Tensor& d_block,
+                       const AttentionGradients& gradients);
 
 // inputs.packed becomes its own gradient; adds to gradients.norms, if there are any.
 void cpu_ring_turn_back(const AttentionShape& shape, const AttentionInputs& inputs,

@@ -31,8 +31,8 @@ double backward_flops(const PlacedOperation& p) {
 }
 
 // Of ring attention: the block that is here and the one that comes, and backward their gradients:
-// two that are summed and one that comes, and that of the queries. Results in fp32 where they have
-// 16 bits.
+// two that are summed and one that comes, the own block's, and that of the queries. Results in fp32
+// where they have 16 bits.
 int64_t ring_forward_bytes(const AttentionAttributes& a, DType dtype) {
   const int64_t tokens = a.batch * a.sequence;
   const int64_t blocks = 2 * tokens * a.kv_heads * (a.head_dim + a.value_width());
@@ -45,7 +45,7 @@ int64_t ring_backward_bytes(const AttentionAttributes& a, DType dtype) {
   const int64_t scratch = std::max(ring_attention_forward_scratch(a),
                                    ring_attention_backward_scratch(a, is_narrow(dtype)));
   return bytes_of(dtype) * 2 * block +
-         wide_bytes(dtype) * (3 * block + tokens * a.heads * a.head_dim + scratch);
+         wide_bytes(dtype) * (4 * block + tokens * a.heads * a.head_dim + scratch);
 }
 
 int64_t forward_bytes(const PlacedOperation& p) {

@@ -101,8 +101,9 @@ void ring_forward(const kernels::ContextParallel& context, const AttentionShape&
   if (!is_wide) output.copy_(sums);
 }
 
-// The rank's own block comes last, while the gradient of it that the others have summed comes home.
-// A rank adds its part to the sum that has come with the block, and passes it on.
+// A rank adds its part to the sum that has come with a block, and passes it on. Half of the pairs
+// attend to the rank's own block at first, while another block comes, and the others at last, while
+// the gradient of its own block that the others have summed comes home.
 void ring_backward(const kernels::ContextParallel& context, const AttentionShape& shape,
                    const AttentionInputs& inputs, const at::Tensor& output,
                    const at::Tensor& output_gradient, const at::Tensor& log_sums,
@@ -114,22 +115,26 @@ void ring_backward(const kernels::ContextParallel& context, const AttentionShape
   };
   const at::Tensor d_queries = wide(shape.query_cols()).zero_();
   std::array<at::Tensor, 2> parts = {wide(shape.kv_cols()), wide(shape.kv_cols())};
-  const at::Tensor come = wide(shape.kv_cols());
+  const at::Tensor come = wide(shape.kv_cols()), own = wide(shape.kv_cols()).zero_();
   std::array<comm::WorkPtr, 2> sent;
   comm::WorkPtr received;
-  const auto attend = [&](int64_t hop, const at::Tensor& part) {
+  const auto attend = [&](int64_t hop, const kernels::AttentionPart& pairs,
+                          const at::Tensor& part) {
     kernels::cpu_ring_backward(shape, inputs, blocks.here(), passing.slices_after(hop, shape),
-                               hop == 0, output, output_gradient, log_sums, d_queries, part.zero_(),
+                               hop == 0, pairs, output, output_gradient, log_sums, d_queries, part,
                                gradients);
   };
+  const kernels::AttentionPart all = kernels::all_pairs(shape);
+  const int64_t half = all.end / 2;
   kernels::cpu_ring_keys(shape, inputs, blocks.here());
   blocks.start_hop();
+  attend(0, {0, half}, own);
   for (int64_t hop = 1; hop <= passing.hops(); ++hop) {
     blocks.finish_hop();
     if (hop < passing.hops()) blocks.start_hop();
     const at::Tensor& part = parts[static_cast<size_t>(hop % 2)];
     finish(sent[static_cast<size_t>(hop % 2)]);
-    attend(hop, part);
+    attend(hop, all, part.zero_());
     if (received) {
       finish(received);
       part.add_(come);
@@ -137,14 +142,12 @@ void ring_backward(const kernels::ContextParallel& context, const AttentionShape
     sent[static_cast<size_t>(hop % 2)] = passing.send(part);
     received = passing.receive(come);
   }
-  const auto own = static_cast<size_t>((passing.hops() + 1) % 2);
-  finish(sent[own]);
   kernels::cpu_ring_keys(shape, inputs, blocks.here());
-  attend(0, parts[own]);
+  attend(0, {half, all.end}, own);
   finish(received);
-  finish(sent[1 - own]);
-  parts[own].add_(come);
-  kernels::cpu_ring_turn_back(shape, inputs, d_queries, parts[own], gradients);
+  for (comm::WorkPtr& work : sent) finish(work);
+  own.add_(come);
+  kernels::cpu_ring_turn_back(shape, inputs, d_queries, own, gradients);
 }
 
 }  // namespace smp::layers
