@@ -19,21 +19,21 @@ TEST_CASE("GPT-2, fp64, 20 steps: every layout trains as one rank does") {
 TEST_CASE("GPT-2, fp32, 5 steps: every layout trains as one rank does") {
   compare(gpt2_model(), Precision::kFp32, layouts(), 5);
 }
-TEST_CASE("Llama, fp64, 20 steps: every layout trains as one rank does") {
-  compare(llama_model(), Precision::kFp64, layouts(), 20);
+TEST_CASE("Llama, fp64, 10 steps: every layout trains as one rank does") {
+  compare(llama_model(), Precision::kFp64, layouts(), 10);
 }
 TEST_CASE("Llama, fp32, 5 steps: every layout trains as one rank does") {
   compare(llama_model(), Precision::kFp32, layouts(), 5);
 }
 
-TEST_CASE("GPT-2, fp64, 10 steps, no clipping: updates of reduced buckets change nothing") {
-  compare(gpt2_model(), Precision::kFp64, unclipped(), 10);
+TEST_CASE("GPT-2, fp64, 5 steps, no clipping: updates of reduced buckets change nothing") {
+  compare(gpt2_model(), Precision::kFp64, unclipped(), 5);
 }
-TEST_CASE("GPT-2, fp64, 10 steps: every pipeline schedule trains as one rank does") {
-  compare(gpt2_model(), Precision::kFp64, schedules(), 10);
+TEST_CASE("GPT-2, fp64, 5 steps: every pipeline schedule trains as one rank does") {
+  compare(gpt2_model(), Precision::kFp64, schedules(), 5);
 }
-TEST_CASE("Llama, fp32, 10 steps: every pipeline schedule trains as one rank does") {
-  compare(llama_model(), Precision::kFp32, schedules(), 10);
+TEST_CASE("Llama, fp32, 5 steps: every pipeline schedule trains as one rank does") {
+  compare(llama_model(), Precision::kFp32, schedules(), 5);
 }
 
 TEST_CASE("fp64, 5 steps: ranks that split sequences train as one rank does") {
@@ -214,8 +214,8 @@ TEST_CASE("a balancing loss over the global batch: every layout trains as one mi
 }
 
 // An encoder and a decoder.
-TEST_CASE("T5, fp64, 10 steps: every layout trains as one rank does") {
-  compare(t5_model(), Precision::kFp64, stacks(), 10);
+TEST_CASE("T5, fp64, 5 steps: every layout trains as one rank does") {
+  compare(t5_model(), Precision::kFp64, stacks(), 5);
 }
 TEST_CASE("T5 with dropout, fp64, 5 steps: every layout drops what one rank drops") {
   ModelSpec model = t5_model();
@@ -241,8 +241,8 @@ TEST_CASE("T5 1.1, fp32, 5 steps: every layout trains as one rank does") {
 }
 
 // Convolutions and images.
-TEST_CASE("a list of layers, fp64, 10 steps: every layout trains as one rank does") {
-  compare(image_model(), Precision::kFp64, layouts(), 10);
+TEST_CASE("a list of layers, fp64, 5 steps: every layout trains as one rank does") {
+  compare(image_model(), Precision::kFp64, layouts(), 5);
 }
 // Of this one tensor ranks share everything from the first channels to the logits.
 TEST_CASE(
@@ -261,13 +261,13 @@ TEST_CASE(
            again},
           5);
 }
-TEST_CASE("a list of layers, fp32, 10 steps: every layout trains as one rank does") {
-  compare(image_model(), Precision::kFp32, layouts(), 10);
+TEST_CASE("a list of layers, fp32, 5 steps: every layout trains as one rank does") {
+  compare(image_model(), Precision::kFp32, layouts(), 5);
 }
-TEST_CASE("a list of layers, fp64, 10 steps: every pipeline schedule trains as one rank does") {
-  compare(image_model(), Precision::kFp64, schedules(), 10);
+TEST_CASE("a list of layers, fp64, 5 steps: every pipeline schedule trains as one rank does") {
+  compare(image_model(), Precision::kFp64, schedules(), 5);
 }
-TEST_CASE("a list of layers, fp64, 10 steps: recomputed and offloaded layers change nothing") {
+TEST_CASE("a list of layers, fp64, 5 steps: recomputed and offloaded layers change nothing") {
   LayoutCase recomputed{"p2 recomputed", {.pipeline = 2}};
   recomputed.recompute = Recompute::kFull;
   LayoutCase offloaded{"p2d2 ZeRO-3 offloaded", {.pipeline = 2, .shard = 2}};
@@ -277,7 +277,7 @@ TEST_CASE("a list of layers, fp64, 10 steps: recomputed and offloaded layers cha
   both.name = "d2 both";
   both.degrees = {.replica = 2};
   both.offload_activations = true;
-  compare(image_model(), Precision::kFp64, {recomputed, offloaded, both}, 10);
+  compare(image_model(), Precision::kFp64, {recomputed, offloaded, both}, 5);
 }
 
 // AlexNet's layers on real images: 12 a step, of 192 that scikit-learn ships; 48 are held out.
