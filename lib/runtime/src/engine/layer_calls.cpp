@@ -222,9 +222,10 @@ void LayerCalls::forward(const schedule::Action& action) {
   std::vector<at::Tensor> outputs = run(action, inputs, keeps_all ? &call.saved : nullptr);
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
-    const auto shared_end = inputs.end() - (place.reads ? 1 : 0);
-    call.shared.assign(shared_end - static_cast<ptrdiff_t>(shared_inputs_.at(place.in_stage)),
-                       inputs.end());
+    // Further tokens are in the field's memory whatever becomes of the call.
+    const bool stays = place.reads == model::BatchField::kFurtherTokens;
+    const auto shared = static_cast<ptrdiff_t>(shared_inputs_.at(place.in_stage)) + (stays ? 1 : 0);
+    call.shared.assign(inputs.end() - shared, inputs.end());
     if (place.keeps_input) call.inputs = std::move(inputs);
     if (place.drops_recomputable) model_.layers[place.in_stage]->drop_recomputable(call.saved);
     flight.calls.push_back(std::move(call));
