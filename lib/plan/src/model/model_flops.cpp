@@ -47,13 +47,16 @@ double all_active_adapters(const JobSpec& job) {
 
 double model_flops(const ModelSpec& model, int64_t sequence_length, double samples) {
   const ParameterCounts counts = parameter_counts(model);
-  // The embedding is no matmul, the head is one whether tied or not.
-  const double matmuls =
-      counts.active() - counts.embedding.all() - counts.head.all() + counts.vocabulary.all();
+  // The embedding is no matmul. The head is one whether tied or not, and one more for each further
+  // token.
+  const double projections = 1 + static_cast<double>(model.num_mtp_layers);
+  const double matmuls = counts.active() - counts.embedding.all() - counts.head.all() +
+                         projections * counts.vocabulary.all();
   const auto s = static_cast<double>(sequence_length);
   const auto width = static_cast<double>(model.num_heads * model.head_dim);
   const bool hybrid = is_hybrid(model);
-  const int64_t attentions = hybrid ? letters(model, kAttentionLetter) : block_count(model);
+  const int64_t attentions =
+      hybrid ? letters(model, kAttentionLetter) : block_count(model) + model.num_mtp_layers;
   const double scans =
       hybrid ? static_cast<double>(letters(model, kMambaLetter)) * mamba_scan_flops(model) : 0;
   return samples * s * (6 * matmuls + 12 * static_cast<double>(attentions) * s * width + 3 * scans);

@@ -106,8 +106,7 @@ class CrossBlock {
 }  // namespace
 
 void build_block(ProgramBuilder& builder) {
-  with_block<ExpertsBranch>(builder, builder.layer().kind == model::LayerKind::kMoeBlock,
-                            [&](auto& block) { build_sections(builder, block); });
+  with_block<ExpertsBranch>(builder, [&](auto& block) { build_sections(builder, block); });
 }
 
 void build_cross_block(ProgramBuilder& builder) {
@@ -116,8 +115,7 @@ void build_cross_block(ProgramBuilder& builder) {
 }
 
 void build_block_forward(ProgramBuilder& builder) {
-  with_block<ExpertsOverRanks>(builder, builder.layer().kind == model::LayerKind::kMoeBlock,
-                               [](auto& block) { block.forward(); });
+  with_block<ExpertsOverRanks>(builder, [](auto& block) { block.forward(); });
 }
 
 void build_cross_block_forward(ProgramBuilder& builder) { CrossBlock(builder).forward(); }

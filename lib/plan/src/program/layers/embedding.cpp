@@ -117,12 +117,7 @@ void build_embedding_forward(ProgramBuilder& builder) { Embedding(builder).forwa
 
 void build_embedding(ProgramBuilder& builder) {
   Embedding embedding(builder);
-  builder.open(Section::kForward);
-  embedding.forward();
-  builder.open(Section::kBackward);
-  builder.program().input_gradients = embedding.backward();
-  builder.open(Section::kDeferring);
-  builder.program().deferred_input_gradients = embedding.backward();
+  build_sections(builder, embedding);
 }
 
 }  // namespace smp::program

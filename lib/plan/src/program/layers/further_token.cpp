@@ -171,14 +171,10 @@ class FurtherToken {
   ValueId hidden_stats_ = kNoValue, y_ = kNoValue, stats_ = kNoValue;
 };
 
-bool block_has_experts(const ProgramBuilder& builder) {
-  return model::has_experts(builder.model(), builder.layer());
-}
-
 }  // namespace
 
 void build_further_token(ProgramBuilder& builder) {
-  with_block<ExpertsBranch>(builder, block_has_experts(builder), [&](auto& block) {
+  with_block<ExpertsBranch>(builder, [&](auto& block) {
     FurtherToken layer(builder, block);
     build_sections(builder, layer);
   });
@@ -210,8 +206,7 @@ void build_further_token_forward(ProgramBuilder& builder) {
     projected = whole;
   }
   ValueId y = kNoValue;
-  with_block<ExpertsOverRanks>(builder, block_has_experts(builder),
-                               [&](auto& block) { y = block.forward(projected); });
+  with_block<ExpertsOverRanks>(builder, [&](auto& block) { y = block.forward(projected); });
   builder.program().outputs = {norm(builder, norm_parts(builder, "norm"), y, "norm").y};
   builder.output_gradient(builder.program().outputs.front());
 }

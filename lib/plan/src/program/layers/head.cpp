@@ -141,12 +141,7 @@ void build_head_forward(ProgramBuilder& builder) { Head(builder, 0).forward(); }
 
 void build_head(ProgramBuilder& builder) {
   Head head(builder, builder.model().num_mtp_layers);
-  builder.open(Section::kForward);
-  head.forward();
-  builder.open(Section::kBackward);
-  builder.program().input_gradients = head.backward();
-  builder.open(Section::kDeferring);
-  builder.program().deferred_input_gradients = head.backward();
+  build_sections(builder, head);
 }
 
 }  // namespace smp::program

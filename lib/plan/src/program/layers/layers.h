@@ -5,6 +5,21 @@
 // The builders of the kinds of layers, each in its file.
 namespace smp::program {
 
+// The sections of a layer, whose backward gives the gradients of its inputs.
+template <typename Kind>
+void build_sections(ProgramBuilder& builder, Kind& layer) {
+  builder.open(Section::kForward);
+  layer.forward();
+  if constexpr (requires { layer.rematerialize(); }) {
+    builder.open(Section::kRematerialize);
+    layer.rematerialize();
+  }
+  builder.open(Section::kBackward);
+  builder.program().input_gradients = layer.backward();
+  builder.open(Section::kDeferring);
+  builder.program().deferred_input_gradients = layer.backward();
+}
+
 void build_embedding(ProgramBuilder& builder);
 void build_block(ProgramBuilder& builder);
 void build_cross_block(ProgramBuilder& builder);

@@ -309,12 +309,7 @@ void build_operators_forward(ProgramBuilder& builder) { OperatorList(builder).fo
 
 void build_operators(ProgramBuilder& builder) {
   OperatorList list(builder);
-  builder.open(Section::kForward);
-  list.forward();
-  builder.open(Section::kBackward);
-  builder.program().input_gradients = list.backward();
-  builder.open(Section::kDeferring);
-  builder.program().deferred_input_gradients = list.backward();
+  build_sections(builder, list);
 }
 
 }  // namespace smp::program

@@ -115,12 +115,12 @@ class Block {
   std::vector<ValueId> passed_;
 };
 
-// Calls `body` with the block that the model's attributes make. Experts: ExpertsBranch, or where
-// other frameworks are priced ExpertsOverRanks.
+// Calls `body` with the block that the model's attributes and the layer make. Experts:
+// ExpertsBranch, or where other frameworks are priced ExpertsOverRanks.
 template <typename Experts, typename Body>
-void with_block(ProgramBuilder& builder, bool has_experts, const Body& body) {
+void with_block(ProgramBuilder& builder, const Body& body) {
   const auto with = [&]<typename Attention>(Attention*) {
-    if (has_experts) {
+    if (model::has_experts(builder.model(), builder.layer())) {
       Block<Attention, Experts> block(builder);
       body(block);
     } else {
@@ -133,19 +133,6 @@ void with_block(ProgramBuilder& builder, bool has_experts, const Body& body) {
   } else {
     with(static_cast<AttentionBranch*>(nullptr));
   }
-}
-
-// The sections of a layer that has these.
-template <typename Kind>
-void build_sections(ProgramBuilder& builder, Kind& layer) {
-  builder.open(Section::kForward);
-  layer.forward();
-  builder.open(Section::kRematerialize);
-  layer.rematerialize();
-  builder.open(Section::kBackward);
-  builder.program().input_gradients = layer.backward();
-  builder.open(Section::kDeferring);
-  builder.program().deferred_input_gradients = layer.backward();
 }
 
 }  // namespace smp::program
