@@ -63,7 +63,9 @@ LayerCalls::LayerCalls(const Plan& plan, parallel::ParallelModel& model, Microba
       call_(layout::layer_call(plan, model.parameters->layout().coord.tensor,
                                model.parameters->layout().coord.context)) {
   for (const model::LayerSpec& layer : model.parameters->layout().layers) {
-    shared_inputs_.push_back(static_cast<size_t>(model::shared_inputs_of(plan.job.model, layer)));
+    // Rows of further tokens are a part of a field, and stay with it.
+    const int64_t fields = layer.reads == model::BatchField::kFurtherTokens ? 1 : 0;
+    shared_inputs_.push_back(model::shared_inputs_of(plan.job.model, layer) + fields);
   }
 }
 
@@ -222,10 +224,7 @@ void LayerCalls::forward(const schedule::Action& action) {
   std::vector<at::Tensor> outputs = run(action, inputs, keeps_all ? &call.saved : nullptr);
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
-    // Further tokens are in the field's memory whatever becomes of the call.
-    const bool stays = place.reads == model::BatchField::kFurtherTokens;
-    const auto shared = static_cast<ptrdiff_t>(shared_inputs_.at(place.in_stage)) + (stays ? 1 : 0);
-    call.shared.assign(inputs.end() - shared, inputs.end());
+    call.shared.assign(inputs.end() - shared_inputs_.at(place.in_stage), inputs.end());
     if (place.keeps_input) call.inputs = std::move(inputs);
     if (place.drops_recomputable) model_.layers[place.in_stage]->drop_recomputable(call.saved);
     flight.calls.push_back(std::move(call));

@@ -64,7 +64,7 @@ class LayerCalls {
   const parallel::StageMap map_;
   const int64_t micro_batch_, microbatch_count_, data_rank_;
   const model::LayerCall call_;
-  std::vector<size_t> shared_inputs_;  // by layer of the stage: inputs that other layers also use
+  std::vector<int64_t> shared_inputs_;  // by layer of the stage: inputs that other layers also use
   int64_t step_ = 0;
   bool evaluates_ = false;
   double loss_scale_ = 1;

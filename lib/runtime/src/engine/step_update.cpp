@@ -67,11 +67,12 @@ StepResult StepUpdate::agree(double loss, const std::vector<double>& further, in
   // All ranks of a tensor group have the same loads and the same loss, so one of them contributes
   // these. Ranks without the head have a loss of 0.
   if (coord.tensor == 0) add_router_loads();
-  double& loss_sum = sums_.at(sums_.size() - (counts_vary_ ? 2 : 1));
-  loss_sum = coord.tensor == 0 ? loss : 0.0;
-  double* const further_sums = &loss_sum - further.size();
-  for (size_t i = 0; i < further.size(); ++i)
-    further_sums[i] = coord.tensor == 0 ? further[i] : 0.0;
+  const auto loss_sum = sums_.end() - (counts_vary_ ? 2 : 1);
+  const auto further_sums = loss_sum - static_cast<std::ptrdiff_t>(further.size());
+  if (coord.tensor == 0) {
+    *loss_sum = loss;
+    std::copy(further.begin(), further.end(), further_sums);
+  }
   if (counts_vary_) sums_.back() = coord.tensor == 0 ? static_cast<double>(counted) : 0.0;
   if (model_.groups->world().size() > 1) {
     model_.groups->world()
@@ -85,15 +86,17 @@ StepResult StepUpdate::agree(double loss, const std::vector<double>& further, in
   result.loss_scale = model_.loss_scale.value();
   result.grad_norm = std::sqrt(std::accumulate(sums_.begin(), norms_end, 0.0)) /
                      model_.loss_scale.value() * correction;
-  result.loss = loss_sum * correction;
-  for (size_t i = 0; i < further.size(); ++i) {
-    result.further_losses.push_back(further_sums[i] * correction);
+  result.loss = *loss_sum * correction;
+  for (auto sum = further_sums; sum != loss_sum; ++sum) {
+    result.further_losses.push_back(*sum * correction);
   }
   result.routers = router_metrics();
   const bool overflowed = !std::isfinite(result.grad_norm);
   // A lower scale helps gradients that overflow, not a loss that does.
-  result.skipped = overflowed && std::isfinite(result.loss) && model_.loss_scale.guards();
-  if (!std::isfinite(result.loss) || (overflowed && !result.skipped)) {
+  const bool has_loss =
+      std::all_of(further_sums, loss_sum + 1, [](double sum) { return std::isfinite(sum); });
+  result.skipped = overflowed && has_loss && model_.loss_scale.guards();
+  if (!has_loss || (overflowed && !result.skipped)) {
     throw NotFinite(fmt::format("step {}: the loss is {} and the gradient norm {}", step_ + 1,
                                 result.loss, result.grad_norm));
   }
