@@ -144,6 +144,9 @@ TEST_CASE("a foreign job has nothing that its file does not ask for: a planner w
   CHECK_THROWS_WITH_AS(exchange("--cp-comm-type a2a+p2p"),
                        doctest::Contains("needs --hierarchical-context-parallel-sizes with two"),
                        ConfigError);
+  CHECK_THROWS_WITH_AS(exchange("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4"),
+                       doctest::Contains("whose product is --context-parallel-size (4)"),
+                       ConfigError);
   CHECK_THROWS_WITH_AS(exchange("--cp-comm-type allgather"),
                        doctest::Contains("expected p2p, a2a or a2a+p2p for all layers"),
                        ConfigError);

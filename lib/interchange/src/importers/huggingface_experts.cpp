@@ -49,7 +49,7 @@ void read_deepseek_experts(HuggingFaceReader& reader) {
   if (whole("num_nextn_predict_layers", 0) > 0) {
     reader.keys.note(
         "num_nextn_predict_layers: the layers that predict further tokens are left out, as "
-        "transformers does; model.num_mtp_layers plans them");
+        "transformers does; model.num_mtp_layers adds them");
   }
 }
 

@@ -180,7 +180,7 @@ const std::vector<ForeignKey>& huggingface_keys() {
        1 << 16},
       {"scoring_func", Form::kText, Use::kIgnored, "", "follows from the type"},
       {"num_nextn_predict_layers", Form::kWhole, Use::kRead, "",
-       "left out, as transformers does; model.num_mtp_layers plans such layers", "", "", 0, 16},
+       "left out, as transformers does; model.num_mtp_layers adds such layers", "", "", 0, 16},
       {"aux_loss_alpha", Form::kNumber, Use::kIgnored, "", "loss term"},
       {"seq_aux", Form::kBool, Use::kIgnored, "", "loss term"},
       {"ep_size", Form::kWhole, Use::kIgnored, "", "layout of the original"},

@@ -94,6 +94,9 @@ void MegatronLine::context_exchange() {
   constexpr std::string_view kPath = "parallel.context_exchange_degree";
   std::set<std::string> types;  // of each layer, or one for all
   for (const text::YamlNode& item : reader_.node(kFlag)->items) types.insert(item.text);
+  if (has(kSizes) && types != std::set<std::string>{"a2a+p2p"}) {
+    reader_.warn(kSizes, fmt::format("--{} has no effect without --{} a2a+p2p", kSizes, kFlag));
+  }
   if (types == std::set<std::string>{"p2p"}) return set(kFlag, kPath, int64_t{1});
   if (types == std::set<std::string>{"a2a"}) return set(kFlag, kPath, context_);
   if (types != std::set<std::string>{"a2a+p2p"}) {
@@ -103,10 +106,11 @@ void MegatronLine::context_exchange() {
                                      kFlag, fmt::join(types, " ")));
   }
   const text::YamlNode* const sizes = reader_.node(kSizes);
-  const auto exchange = sizes != nullptr && sizes->items.size() == 2
-                            ? whole_value(sizes->items.front().text)
-                            : std::nullopt;
-  if (!exchange || *exchange < 1 || context_ % *exchange != 0) {
+  const bool has_two = sizes != nullptr && sizes->items.size() == 2;
+  const auto exchange = has_two ? whole_value(sizes->items.front().text) : std::nullopt;
+  const auto ring = has_two ? whole_value(sizes->items.back().text) : std::nullopt;
+  if (!exchange || !ring || *exchange < 1 || context_ % *exchange != 0 ||
+      context_ / *exchange != *ring) {
     return reader_.error(kFlag,
                          fmt::format("--{} a2a+p2p needs --{} with two sizes whose product is "
                                      "--context-parallel-size ({})",
