@@ -88,7 +88,8 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
           model::field_of(plan.job.model, model::BatchField::kDocumentStarts, call).bytes();
       first.whole_bytes += taken_bytes(plan.job.model, model::BatchField::kDocumentStarts, call);
     }
-    std::array<bool, model::kBatchFields> reads{};  // by field of the data
+    // By field, and by what is read of the data for it: several layers may read one.
+    std::array<bool, model::kBatchFields> has_field{}, has_source{};
     for (int64_t i = 0; i < count; ++i, ++layer) {
       cost::WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
       walked.opens_chunk = i == 0;
@@ -99,10 +100,11 @@ void place_layers(cost::WalkedStage& stage, const SizedPlan& sized, const Walked
         walked.field_bytes = stage.in_engine
                                  ? model::field_of(plan.job.model, *layer->reads, call).bytes()
                                  : tokens * kTokenBytes;
-        first.data_bytes += walked.field_bytes;
-        const model::BatchField source = model::source_of(*layer->reads);
-        const bool is_read = std::exchange(reads[static_cast<size_t>(source)], true);
-        if (stage.in_engine && !is_read) {
+        if (!std::exchange(has_field[static_cast<size_t>(*layer->reads)], true)) {
+          first.data_bytes += walked.field_bytes;
+        }
+        const auto source = static_cast<size_t>(model::source_of(*layer->reads));
+        if (!std::exchange(has_source[source], true) && stage.in_engine) {
           first.whole_bytes += taken_bytes(plan.job.model, *layer->reads, call);
         }
       }

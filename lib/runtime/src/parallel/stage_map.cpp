@@ -51,7 +51,10 @@ StageMap::StageMap(const JobSpec& job, const schedule::ScheduleParameters& param
                               schedule::checkpoint_of(parameters, layer.index + 1) == checkpoint;
       LayerPosition& first =
           places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];
-      if (place.reads) first.chunk_reads.push_back(*place.reads);
+      if (place.reads &&
+          std::ranges::find(first.chunk_reads, *place.reads) == first.chunk_reads.end()) {
+        first.chunk_reads.push_back(*place.reads);
+      }
       if (!reads_documents && model::reads_document_starts(job, layer)) {
         reads_documents = true;
         first.chunk_reads.push_back(model::BatchField::kDocumentStarts);
